@@ -8,14 +8,23 @@ import subprocess
 import sys
 import unittest
 
-from program import PROGRAM, SOURCE, TestCase, run_tests
+from program import DATA, PROGRAM, SOURCE, TestCase, run_tests
 
 QUICK = ("--rounds=2", "--seconds=0.001")
+
+# The processor of each of two workers of a peer: the same as that of two workers of `troupe train --processes`.
+PROCESSORS_OF_TWO = """
+import os
+allowed = sorted(os.sched_getaffinity(0))
+processors = allowed[:2] if 2 <= len(allowed) < 4 else []
+"""
 
 # Stands for a process with PyTorch. Its losses are wrong by a factor, which the benchmark must notice.
 FAKE_PEER = """#!/usr/bin/env python3
 import json, sys
+PROCESSORS_OF_TWO
 given = json.loads(sys.stdin.buffer.readline())
+assert given.get("processor") == (processors[given["rank"]] if processors and given["ranks"] == 2 else None)
 elements = 0
 for _, shape in given["tensors"]:
     count = 1
@@ -29,19 +38,21 @@ assert given["optimizer"]["kind"] == ("sgd" if given["work"] == "softmax" else "
 print(json.dumps({"version": "of a test", "blas": "none"}), flush=True)
 for line in sys.stdin.buffer:
     print(json.dumps({"seconds": 1.0, "losses": [100.0] * int(line)}), flush=True)
-"""
+""".replace("PROCESSORS_OF_TWO", PROCESSORS_OF_TWO)
 
 
 # Stands for a process with TensorFlow.
 FAKE_TENSORFLOW = """#!/usr/bin/env python3
 import json, sys
+PROCESSORS_OF_TWO
 given = json.loads(sys.stdin.buffer.readline())
+assert given["processors"] == processors
 assert given["processes"] and given["steps"] == 20 and given["workers"] == 2 and given["layers"] == [256, 128, 10]
 data = sys.stdin.buffer.read(4 * (given["train"] + given["test"]) * (given["features"] + 1))
 assert any(data)
 print(json.dumps({"version": "of a test"}), flush=True)
-print(json.dumps({"accuracy": ACCURACY, "seconds": 0.5 * given["epochs"]}), flush=True)
-"""
+print(json.dumps({"accuracy": ACCURACY, "seconds": SECONDS * given["epochs"]}), flush=True)
+""".replace("PROCESSORS_OF_TWO", PROCESSORS_OF_TWO)
 
 
 # Trains with the classes of torch_peer.py for GPUs, without a GPU: a CUDA graph repeats the recorded calls of the
@@ -183,6 +194,13 @@ class Train(Bench):
             (["--work=softmax", "--peer=torch", "--python=false"], "false ended without an answer"),
         ):
             self.assertIn(said, self.run_program("train", *arguments, code=2)[1])
+
+    def test_incomplete_answers_of_the_peer(self):
+        for change in (("* int(line)", "* 2"), ('"seconds": 1.0', '"seconds": 0')):
+            fake = self.file("python", FAKE_PEER.replace(*change))
+            os.chmod(fake, 0o755)
+            _, said = self.run_program("train", "--work=softmax", "--peer=torch", f"--python={fake}", *QUICK, code=1)
+            self.assertRegex(said, "PyTorch has answered [0-9]+ losses and [01] s for 10 steps; expected a loss per")
 
     def test_peer_that_computes_something_else(self):
         fake = self.file("python", FAKE_PEER)
@@ -345,8 +363,33 @@ class Async(Bench):
             (["--workers=1"], "one worker alone is never stale"),
             (["--seeds=0"], "at least 1"),
             (["--peer=torch"], "expected tf"),
+            (["--peer=tf", "--work=mlp,digits"], "--peer=tf trains only the work mlp, not digits"),
+            (["--work=straggler", "--workers=8"], "--work=straggler always has 4 workers; leave out --workers"),
+            (["--work=backup", "--recipes=AUTO"], "--work=backup has no recipes; leave out --recipes"),
+            (["--work=replicas", "--recipes=AUTO"], "--work=replicas has no recipes; leave out --recipes"),
         ):
             self.assertIn(said, self.run_program("async", *arguments, code=2)[1])
+
+    @unittest.skipUnless((DATA / "mnist10k").exists(), f"no {DATA}/mnist10k (TROUPE_DATA)")
+    def test_table_of_replicas(self):
+        output, _ = self.run_program("async", "--work=replicas", "--workers=2", "--seeds=1", "--epochs=1")
+        lines = output.splitlines()
+        first = next(i for i, line in enumerate(lines) if line.endswith("KiB at once"))
+        header, ring = lines[first], lines[first + 2]
+        # Each cell ends at the end of its heading.
+        for heading, cell in (("to serial", "[+-][0-9.]+"), ("bytes/sample", "[0-9]+"), ("fewer than a ring", "1.0x"),
+                              ("KiB at once", "[0-9]+")):
+            end = header.index(heading) + len(heading)
+            self.assertRegex(ring[:end], f" {cell}$", output)
+        self.assertEqual(len(ring), len(header))
+
+    @unittest.skipUnless((DATA / "mnist10k").exists(), f"no {DATA}/mnist10k (TROUPE_DATA)")
+    def test_without_tensorflow(self):
+        path = self.file("python", """#!/bin/sh\necho '{"error": "python cannot import tensorflow"}'\n""")
+        os.chmod(path, 0o755)
+        output, said = self.run_program("async", "--work=mlp", "--seeds=1", "--peer=tf", f"--python={path}", code=2)
+        self.assertEqual(output, "")
+        self.assertRegex(said, "cannot import tensorflow; to get TensorFlow: .*pip install tensorflow-cpu")
 
 
 # Stands for a process with PyTorch that measures Gloo's all-reduce. RIGHT says whether its sums are right.
@@ -364,8 +407,8 @@ for line in sys.stdin.buffer:
 class AllReduce(Bench):
     QUICK = ("--ranks=2", "--sizes=64,4KiB", "--rounds=4")
 
-    def fake_gloo(self, right):
-        fake = self.file(f"python-{right}", FAKE_GLOO.replace("RIGHT", str(right)))
+    def fake_gloo(self, right, seconds="[1.0] * times"):
+        fake = self.file(f"python-{right}", FAKE_GLOO.replace("RIGHT", str(right)).replace("[1.0] * times", seconds))
         os.chmod(fake, 0o755)
         return f"--python={fake}"
 
@@ -394,6 +437,9 @@ class AllReduce(Bench):
         self.assertAlmostEqual(result["ratio"] * result["microseconds"]["median"], 1e6, delta=1)
         _, said = self.run_program("allreduce", *self.QUICK, "--peer=gloo", self.fake_gloo(False), code=1)
         self.assertIn("gloo's sum is wrong", said)
+        for seconds in ("[]", "[0.0] * times"):
+            _, said = self.run_program("allreduce", *self.QUICK, "--peer=gloo", self.fake_gloo(True, seconds), code=1)
+            self.assertRegex(said, r"PyTorch of a test, gloo has answered the durations \[.*\] of 5 all-reduces")
 
     @unittest.skipUnless(has_torch(), "no Python with PyTorch")
     def test_gloo(self):
@@ -453,6 +499,11 @@ class ParameterStore(Bench):
                                        *self.QUICK)
                 self.check(results, servers=2, workers=2, processes=True, times=3, transport=transport)
 
+    def test_fewer_values_than_servers(self):
+        self.check(self.results("ps", "--servers=3", "--bytes=8", "--rounds=1"), servers=3, bytes=8)
+        # The second server only has the gap after the key.
+        self.check(self.results("ps", "--servers=2", "--keys=1", "--bytes-per-key=4", "--rounds=1"), bytes=4, keys=1)
+
     def test_keys(self):
         results = self.results("ps", "--keys=100", "--bytes-per-key=16", "--rounds=1")
         self.check(results, bytes=1600, keys=100)
@@ -505,8 +556,9 @@ class Cluster(Bench):
         self.assertIn("PyTorch", result["peers"][0])
         self.assertTrue(all(x["to_ddp"] > 0 for x in result["rows"]), result)
 
-    def fake_tensorflow(self, accuracy):
-        path = self.file("python", FAKE_TENSORFLOW.replace("ACCURACY", str(accuracy)))
+    def fake_tensorflow(self, accuracy, seconds=0.5):
+        path = self.file("python",
+                         FAKE_TENSORFLOW.replace("ACCURACY", str(accuracy)).replace("SECONDS", str(seconds)))
         os.chmod(path, 0o755)
         return f"--python={path}"
 
@@ -519,12 +571,17 @@ class Cluster(Bench):
         self.assertAlmostEqual(row["samples_per_second"]["median"], 2 * 8000)
         for x in result["rows"]:
             self.assertAlmostEqual(x["to_tf"], x["samples_per_second"]["median"] / 16000)
-        self.assertIn("to TF", self.run_program(*arguments, self.fake_tensorflow(0.9))[0])
+        self.assertIn("to TF", self.run_program(*arguments, "--set=data.batch=32", self.fake_tensorflow(0.9))[0])
 
     def test_tensorflow_that_learns_nothing(self):
         _, said = self.run_program("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
                                    self.fake_tensorflow(0.2), code=1)
         self.assertIn("TensorFlow: a run has reached an accuracy of only 0.2", said)
+
+    def test_tensorflow_that_takes_no_time(self):
+        _, said = self.run_program("cluster", *self.QUICK, "--protocols=ring", "--transports=threads", "--peer=tf",
+                                   self.fake_tensorflow(0.9, 0), code=1)
+        self.assertIn("TensorFlow: the training took 0 s; expected more than 0", said)
 
     def test_without_tensorflow(self):
         path = self.file("python", """#!/bin/sh\necho '{"error": "python cannot import tensorflow"}'\n""")
@@ -550,6 +607,10 @@ class Cluster(Bench):
             (["--peer=tensorflow"], "--peer=tensorflow: expected ddp or tf"),
             (["--peer=tf", "--work=cnn"], "--peer=tf trains only models of dense layers"),
             (["--peer=ddp", "--python=/no/such/python"], "there is no program /no/such/python"),
+            (["--peer=ddp", "--set=data.batch=32"],
+             "--set=data.batch=32: --peer=ddp cannot make this change; leave out --peer or --set"),
+            (["--peer=tf", "--set=epochs=1", "--set=optimizer={kind: SGD}"],
+             "--set=optimizer={kind: SGD}: --peer=tf cannot make this change; leave out --peer or --set"),
         ):
             self.assertIn(said, self.run_program("cluster", *arguments, code=2)[1])
 

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string_view>
 
@@ -91,6 +92,10 @@ std::vector<double> all_reduce_peer::run(std::size_t elements, std::size_t times
   }
   for (auto& x : processes_)
     x->pause();
+  if (result.size() != times || !std::ranges::all_of(result, [](double s) { return s > 0; }))
+    throw std::runtime_error{fmt::format(
+      "{} has answered the durations [{}] of {} all-reduces; expected one above 0 for each", title_,
+      fmt::join(result, ", "), times)};
   return result;
 }
 

@@ -28,8 +28,8 @@ public:
   all_reduce_peer& operator=(const all_reduce_peer&) = delete;
 
   /// Runs `times` all-reduces of this number of float32 elements. Returns the duration of each
-  /// all-reduce on rank 0, in seconds. Throws std::runtime_error if a sum was wrong or a process
-  /// has ended.
+  /// all-reduce on rank 0, in seconds. Throws std::runtime_error if a sum was wrong, a process has
+  /// ended or does not answer, or an answer is not complete.
   std::vector<double> run(std::size_t elements, std::size_t times);
 
   const std::string& name() const noexcept { return name_; }

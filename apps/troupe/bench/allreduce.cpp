@@ -178,9 +178,15 @@ std::vector<allreduce_measurement> run_processes(caf::actor_system& sys, bench_a
       others.start(fmt::format("rank {}", r), arguments_of_child(x, r));
   }
   std::vector<allreduce_measurement> result;
-  {
+  try {
     auto group = collective::connect(sys, options_of(x));
     result = run_rank(group, x, peer);
+  } catch (const std::runtime_error& error) {
+    const auto said = others.said();
+    if (said.empty())
+      throw;
+    throw std::runtime_error{
+      fmt::format("{}; the other ranks wrote: {}", error.what(), fmt::join(said, "; "))};
   }
   if (!others.wait(std::chrono::seconds{10}).empty())
     throw std::runtime_error{"a process of another rank has failed: "

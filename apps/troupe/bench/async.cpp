@@ -61,6 +61,19 @@ std::vector<const async_recipe*> chosen_recipes(const bench_async_command& x) {
   return result;
 }
 
+/// Refuses options that this work would ignore.
+void check_options_of(const std::string& name, const bench_async_command& x) {
+  if (!x.peer.empty() && name != "mlp")
+    throw input_error{"--peer=" + x.peer + " trains only the work mlp, not " + name};
+  const bool has_slow_worker = name == straggler_name || name == backup_name;
+  if (!x.recipes.empty() && (has_slow_worker || name == replicas_name))
+    throw input_error{"--work=" + name + " has no recipes; leave out --recipes"};
+  if (has_slow_worker && x.workers != bench_async_command{}.workers
+      && x.workers != std::vector{straggler_workers})
+    throw input_error{
+      fmt::format("--work={} always has {} workers; leave out --workers", name, straggler_workers)};
+}
+
 void check(const bench_async_command& x) {
   if (!x.peer.empty() && x.peer != "tf")
     throw input_error{"--peer=" + x.peer + ": expected tf"};
@@ -73,9 +86,11 @@ void check(const bench_async_command& x) {
   known.emplace_back(straggler_name);
   known.emplace_back(replicas_name);
   known.emplace_back(backup_name);
-  for (const auto& name : x.works)
+  for (const auto& name : x.works) {
     if (std::ranges::find(known, name) == known.end())
       throw input_error{"--work=" + name + ": there is no such work; " + suggestion(name, known)};
+    check_options_of(name, x);
+  }
 }
 
 /// Runs all tasks, `at_a_time` of them in parallel. If tasks throw, rethrows the exception of the
@@ -214,18 +229,14 @@ void measure_speed(work_results& out, const job_data& data, const bench_async_co
 // -- peer ---------------------------------------------------------------------------------------
 
 void measure_peer(work_results& out, const job_data& data, const bench_async_command& x) {
-  try {
-    for (const auto workers : x.workers) {
-      const auto result = run_tensorflow({.python = x.python, .workers = workers, .seeds = x.seeds},
-                                         out.what->job(1, x.epochs), data);
-      out.peer = "TensorFlow " + result.version;
-      peer_cell cell{workers, {}};
-      for (const double accuracy : result.accuracies)
-        cell.runs.push_back({.accuracy = accuracy});
-      out.peer_cells.push_back(std::move(cell));
-    }
-  } catch (const input_error& error) {
-    out.peer_skipped = error.what();
+  for (const auto workers : x.workers) {
+    const auto result = run_tensorflow({.python = x.python, .workers = workers, .seeds = x.seeds},
+                                       out.what->job(1, x.epochs), data);
+    out.peer = "TensorFlow " + result.version;
+    peer_cell cell{workers, {}};
+    for (const double accuracy : result.accuracies)
+      cell.runs.push_back({.accuracy = accuracy});
+    out.peer_cells.push_back(std::move(cell));
   }
 }
 
@@ -392,9 +403,12 @@ int run(const bench_async_command& x) {
     work_results of_work;
     of_work.what = row_named(async_works(), name);
     const auto data = build_data(of_work.what->job(1, x.epochs));
+    // Fails now, and not after all runs, if there is no TensorFlow.
+    if (!x.peer.empty())
+      run_tensorflow({.python = x.python, .seeds = 0}, of_work.what->job(1, x.epochs), data);
     measure_accuracy(of_work, data, x);
     measure_speed(of_work, data, x);
-    if (!x.peer.empty() && name == "mlp")
+    if (!x.peer.empty())
       measure_peer(of_work, data, x);
     if (!x.json)
       print(of_work);

@@ -96,8 +96,6 @@ nlohmann::json json_of(const work_results& x) {
     row["recipe"] = x.peer;
     result["peer"].push_back(std::move(row));
   }
-  if (!x.peer_skipped.empty())
-    result["peer_skipped"] = x.peer_skipped;
   return result;
 }
 
@@ -128,8 +126,6 @@ void print(const work_results& x) {
   for (const auto& cell : x.peer_cells)
     table.add(row_of(x.peer, cell.workers, summary{cell.runs}, serial, false));
   table.print();
-  if (!x.peer_skipped.empty())
-    fmt::print("TensorFlow was skipped: {}\n", x.peer_skipped);
   if (!x.speeds.empty()) {
     fmt::print("\nSamples per second of two workers on threads, each epoch alternating with one of "
                "NONE; medians.\n\n");
@@ -156,7 +152,7 @@ void print(const replica_results& x) {
   const auto row = [&](const std::string& name, std::uint32_t workers,
                        const std::vector<outcome>& runs) {
     auto result = row_of(name, workers, summary{runs}, serial, false);
-    result.pop_back();
+    result.resize(5); // without staleness and speed
     return result;
   };
   table.add(row("serial", 1, x.serial));

@@ -51,8 +51,6 @@ struct work_results {
   std::vector<recipe_speed> speeds;
   std::string peer;
   std::vector<peer_cell> peer_cells;
-  /// The reason why the peer was not measured. Empty if the peer was measured.
-  std::string peer_skipped;
 };
 
 /// Runs of one way to average the workers' copies of the weights, one run per seed.

@@ -6,6 +6,7 @@
 #include "apps/troupe/children.hpp"
 #include "apps/troupe/commands.hpp"
 #include "apps/troupe/exit_code.hpp"
+#include "apps/troupe/processors.hpp"
 #include "apps/troupe/temporary_folder.hpp"
 #include "apps/troupe/text_table.hpp"
 #include "kernels/error.hpp"
@@ -21,6 +22,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <span>
 #include <stdexcept>
 
 namespace troupe {
@@ -60,11 +62,20 @@ struct cluster_peer {
   std::string_view name;
   std::string_view row;
   std::string_view column;
+  /// The fields of the job that may be changed (--set): those that the peer also uses, and those
+  /// that do not change the work of a step.
+  std::span<const std::string_view> fields;
 };
 
+constexpr std::array<std::string_view, 4> ddp_fields{"data.digits", "epochs", "learning_rate",
+                                                     "optimizer.momentum"};
+constexpr std::array<std::string_view, 6> tensorflow_fields{
+  "data.digits",        "data.batch",         "epochs",
+  "learning_rate.base", "optimizer.momentum", "learning_rate.warmup_epochs"};
+
 constexpr std::array cluster_peers{
-  cluster_peer{"ddp", "PyTorch DDP, gloo", "to DDP"},
-  cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF"},
+  cluster_peer{"ddp", "PyTorch DDP, gloo", "to DDP", ddp_fields},
+  cluster_peer{"tf", "TensorFlow ParameterServerStrategy", "to TF", tensorflow_fields},
 };
 
 /// Number of steps that a worker makes for each request of TensorFlow's coordinator. With several
@@ -205,13 +216,20 @@ void add(cluster_row& out, const std::vector<nlohmann::json>& ends) {
     out.hidden.push_back(hidden / (hidden + waiting));
 }
 
+/// The processor of each worker of a peer, as in `troupe train --processes`. Empty if the system
+/// chooses.
+std::vector<unsigned> processors_for(const bench_cluster_command& x) {
+  return processors_of(x.workers, allowed_processors());
+}
+
 /// Several processes of PyTorch that train with DistributedDataParallel. Before the first round,
 /// their losses are checked. A round takes about as much time as a run of troupe.
 class ddp {
 public:
   ddp(const work& what, const bench_cluster_command& x)
     : what_(what), workers_(x.workers), data_(what),
-      peer_(x.python, what, data_, torch_options{.ranks = x.workers}) {
+      peer_(x.python, what, data_,
+            torch_options{.ranks = x.workers, .processors = processors_for(x)}) {
     const auto theirs = peer_.run(checked_steps).losses;
     const auto ours = runner(what, data_, 1, passing::time).run(checked_steps).losses;
     for (std::size_t i = 0; i < ours.size(); ++i)
@@ -242,6 +260,7 @@ public:
     : job_(job), data_(build_data(job)), how_{.python = x.python,
                                               .workers = x.workers,
                                               .processes = true,
+                                              .processors = processors_for(x),
                                               .steps = tensorflow_steps} {
     const auto is_dense = [](const proto::Layer& y) { return y.has_dense(); };
     if (!std::ranges::all_of(job.model().layer(), is_dense))
@@ -413,14 +432,28 @@ nlohmann::json json_of(const cluster_measurement& r, const bench_cluster_command
   return result;
 }
 
+/// True if a change to the job leaves the comparison with this peer fair.
+bool follows(const cluster_peer& peer, std::string_view change) {
+  const auto path = change.substr(0, change.find('='));
+  return std::ranges::any_of(peer.fields, [&](std::string_view field) {
+    return path == field || (path.starts_with(field) && path[field.size()] == '.');
+  });
+}
+
 void check(const bench_cluster_command& x) {
   if (x.workers == 0 || x.workers > 64)
     throw input_error{"--workers must be from 1 to 64"};
   if (x.rounds == 0 || x.epochs == 0)
     throw input_error{"--rounds and --epochs must be at least 1"};
-  for (const auto& name : x.peers)
-    if (std::ranges::find(cluster_peers, name, &cluster_peer::name) == cluster_peers.end())
+  for (const auto& name : x.peers) {
+    const auto peer = std::ranges::find(cluster_peers, name, &cluster_peer::name);
+    if (peer == cluster_peers.end())
       throw input_error{fmt::format("--peer={}: expected ddp or tf", name)};
+    for (const auto& change : x.overrides)
+      if (!follows(*peer, change))
+        throw input_error{fmt::format(
+          "--set={}: --peer={} cannot make this change; leave out --peer or --set", change, name)};
+  }
   for (const auto& name : x.transports)
     if (name != "threads" && name != "auto" && name != "tcp" && name != "basp")
       throw input_error{fmt::format("--transports={}: expected threads, auto, tcp or basp", name)};

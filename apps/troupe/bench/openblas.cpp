@@ -17,6 +17,7 @@ const char* openblas::core_type() {
 
 openblas::openblas() {
   ::setenv("OPENBLAS_NUM_THREADS", "1", 1);
+  ::setenv("OMP_NUM_THREADS", "1", 1);
   if (*core_type() != '\0')
     ::setenv("OPENBLAS_CORETYPE", core_type(), 0);
   void* library = ::dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
@@ -24,6 +25,10 @@ openblas::openblas() {
     return;
   sgemm_ = reinterpret_cast<sgemm>(::dlsym(library, "cblas_sgemm"));
   name_ = "OpenBLAS";
+  // A build with OpenMP ignores the first variable.
+  using setter = void (*)(int);
+  if (const auto set = reinterpret_cast<setter>(::dlsym(library, "openblas_set_num_threads")))
+    set(1);
   using text = const char* (*)();
   if (const auto configuration = reinterpret_cast<text>(::dlsym(library, "openblas_get_config"))) {
     const std::string words = configuration(); // "OpenBLAS 0.3.21 ..."

@@ -5,9 +5,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
+#include <poll.h>
 #include <spawn.h>
 #include <stdexcept>
 #include <sys/socket.h>
@@ -99,16 +102,21 @@ void python_process::tell(const void* bytes, std::size_t size) {
   }
 }
 
-std::string python_process::answer() {
+std::string python_process::answer(std::chrono::milliseconds longest) {
   for (;;) {
     if (const auto end = buffer_.find('\n'); end != std::string::npos) {
       auto line = buffer_.substr(0, end);
       buffer_.erase(0, end + 1);
       return line;
     }
+    pollfd output{socket_, POLLIN, 0};
+    const auto most = std::chrono::milliseconds{std::numeric_limits<int>::max()};
+    if (::poll(&output, 1, static_cast<int>(std::min(longest, most).count())) == 0)
+      throw std::runtime_error{fmt::format("the Python process has not answered within {:g} s",
+                                           std::chrono::duration<double>(longest).count())};
     char part[4096];
-    const auto n = ::recv(socket_, part, sizeof part, 0);
-    if (n < 0 && errno == EINTR)
+    const auto n = ::recv(socket_, part, sizeof part, MSG_DONTWAIT);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN))
       continue;
     if (n <= 0)
       return {};
@@ -127,8 +135,12 @@ void python_process::go_on() {
 void python_process::finish() {
   go_on();
   ::shutdown(socket_, SHUT_WR);
-  while (!answer().empty())
-    ;
+  try {
+    while (!answer().empty())
+      ;
+  } catch (const std::runtime_error&) {
+    // The destructor kills the process.
+  }
 }
 
 } // namespace troupe::bench

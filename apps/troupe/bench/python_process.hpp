@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,9 @@ namespace troupe::bench {
 /// The Python interpreters to try, in order. If `python` is not empty, only `python`. Otherwise
 /// python3 on the PATH, then /usr/bin/python3.
 std::vector<std::string> pythons(const std::string& python);
+
+/// How long a process may work on an answer.
+inline constexpr std::chrono::minutes longest_answer{10};
 
 /// A Python process that exchanges data with this program. The destructor ends the process. The
 /// process has the same standard error as this program.
@@ -29,14 +33,15 @@ public:
   void tell(const std::string& text) { tell(text.data(), text.size()); }
 
   /// Reads the next line that the process writes to its standard output. Empty if the process has
-  /// ended.
-  std::string answer();
+  /// ended. Throws std::runtime_error if the process writes nothing for this time.
+  std::string answer(std::chrono::milliseconds longest = longest_answer);
 
   /// Stops the process (SIGSTOP). It uses no processor time until go_on().
   void pause();
   void go_on();
 
-  /// Closes the input of the process, and waits until the process has ended.
+  /// Closes the input of the process, and waits until the process has ended, but not longer than
+  /// for an answer.
   void finish();
 
 private:

@@ -3,6 +3,7 @@
 #include "apps/troupe/bench/python_process.hpp"
 #include "kernels/error.hpp"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <numeric>
@@ -28,6 +29,7 @@ nlohmann::json describe(const tensorflow_options& how, const proto::Job& job,
   return {{"workers", how.workers},
           {"seeds", how.seeds},
           {"processes", how.processes},
+          {"processors", how.processors},
           {"steps", how.steps},
           {"epochs", job.epochs()},
           {"batch", job.data().batch()},
@@ -75,6 +77,9 @@ tensorflow_result run_with(const std::string& python, const nlohmann::json& what
       throw std::runtime_error{ended};
     result.accuracies.push_back(reply.at("accuracy"));
     result.seconds.push_back(reply.at("seconds"));
+    if (!(result.seconds.back() > 0))
+      throw std::runtime_error{fmt::format(
+        "TensorFlow: the training took {} s; expected more than 0", result.seconds.back())};
   }
   return result;
 }

@@ -21,11 +21,14 @@ struct tensorflow_options {
   /// The Python interpreter: see pythons().
   std::string python;
   std::uint32_t workers = 2;
+  /// 0 only checks that Python has TensorFlow.
   std::uint32_t seeds = 1;
   /// If true, the parameter server and each worker are processes, and compute each operation on one
   /// thread. The measured time does not contain the time in which workers compile their steps. If
   /// false, the parameter server and the workers are servers within one process.
   bool processes = false;
+  /// Only with `processes`: the processor of each worker. If empty, the system chooses processors.
+  std::vector<unsigned> processors = {};
   /// Number of steps that a worker makes for each request of the coordinator.
   std::uint32_t steps = 1;
 };

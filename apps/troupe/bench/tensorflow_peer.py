@@ -1,10 +1,11 @@
 """Trains a perceptron with TensorFlow's ParameterServerStrategy, asynchronously, for `troupe bench`.
 
 Reads a line of JSON from standard input (workers, seeds, epochs, batch, rate, warmup_epochs, momentum, layers, train,
-test, processes, steps), then features (float32) and labels (int32) of the training and of the test records. Answers
-with a line of JSON with the version of TensorFlow, then with a line of JSON per seed: the test accuracy, and the
-seconds of training. With "processes", the parameter server and each worker are processes with one thread per operation.
-Otherwise, they are servers in this process. A worker makes "steps" steps for each order of the coordinator.
+test, processes, processors, steps), then features (float32) and labels (int32) of the training and of the test records.
+Answers with a line of JSON with the version of TensorFlow, then with a line of JSON per seed: the test accuracy, and
+the seconds of training. With "processes", the parameter server and each worker are processes with one thread per
+operation, and each worker runs on its processor in the list "processors". If the list is empty, the system chooses.
+Without "processes", they are servers in this process. A worker makes "steps" steps for each order of the coordinator.
 """
 
 import ctypes
@@ -20,14 +21,17 @@ import time
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ["GRPC_FAIL_FAST"] = "use_caller"
-# The program of a process that is one server of the cluster. Its arguments are the cluster, the job and the number of
-# the task.
+# The program of a process that is one server of the cluster. Its arguments are the cluster, the job, the number of the
+# task, and its processor, if it has only one. By default, TensorFlow has one thread per processor. With one processor,
+# an operation that waits would occupy this thread.
 SERVER = """
 import ctypes, json, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)
+if len(sys.argv) > 4:
+    os.sched_setaffinity(0, {int(sys.argv[4])})
 import tensorflow as tf
 spec = tf.train.ClusterSpec(json.loads(sys.argv[1]))
-config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1)
+config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=4)
 tf.distribute.Server(spec, job_name=sys.argv[2], task_index=int(sys.argv[3]), protocol="grpc", config=config).join()
 """
 ANSWERS = os.fdopen(os.dup(1), "w")
@@ -59,13 +63,17 @@ def free_address():
         return f"localhost:{s.getsockname()[1]}"
 
 
-def start_cluster(workers, processes):
+def start_cluster(workers, processes, processors):
     spec = tf.train.ClusterSpec({"worker": [free_address() for _ in range(workers)], "ps": [free_address()]})
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
     if processes:
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        servers = [subprocess.Popen([sys.executable, "-c", SERVER, json.dumps(spec.as_dict()), job, str(i)])
-                   for job in spec.jobs for i in range(spec.num_tasks(job))]
+        servers = []
+        for job in spec.jobs:
+            for i in range(spec.num_tasks(job)):
+                own = [str(processors[i])] if job == "worker" and processors else []
+                servers.append(subprocess.Popen(
+                    [sys.executable, "-c", SERVER, json.dumps(spec.as_dict()), job, str(i), *own]))
         return servers, tf.distribute.ParameterServerStrategy(resolver)
     # By default, TensorFlow has one thread per processor. With few processors, operations that wait would occupy all
     # threads.
@@ -113,8 +121,8 @@ def train(strategy, coordinator, given, seed, data):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y, logits_of(variables, x)))
         for w, m, g in zip(variables, momenta, tape.gradient(loss, variables)):
-            m.assign(given["momentum"] * m + g)
-            w.assign_sub(rate * m)
+            tf.raw_ops.ResourceApplyMomentum(var=w.handle, accum=m.handle, lr=rate, grad=g,
+                                             momentum=tf.constant(given["momentum"], tf.float32), use_locking=True)
 
     @tf.function(reduce_retracing=True)
     def steps(x, y, rate):
@@ -174,11 +182,15 @@ def main():
     for count in (given["train"], given["test"]):
         data.append(read(count * given["features"], np.float32).reshape(count, -1))
         data.append(read(count, np.int32))
-    servers, strategy = start_cluster(given["workers"], given["processes"])
+    servers, strategy = start_cluster(given["workers"], given["processes"], given["processors"])
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
     answer(version=tf.__version__)
     for seed in range(1, given["seeds"] + 1):
-        answer(**train(strategy, coordinator, given, seed, data))
+        result = train(strategy, coordinator, given, seed, data)
+        # TensorFlow continues without a lost worker. Then the result is not that of all workers.
+        if given["processes"] and any(server.poll() is not None for server in servers):
+            sys.exit("a server of TensorFlow has ended during the training")
+        answer(**result)
     for server in servers if given["processes"] else []:
         server.kill()
         server.wait()

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <stdexcept>
 #include <string_view>
@@ -74,6 +75,8 @@ void torch_peer::start(const std::string& python, const work& what, const materi
       std::make_unique<python_process>(python, torch_peer_script, options.threads));
     auto& process = *processes_.back();
     task["rank"] = r;
+    if (!options.processors.empty())
+      task["processor"] = options.processors.at(r);
     try {
       process.tell(task.dump() + '\n');
       process.tell(data.weights.data(), data.weights.size() * sizeof(float));
@@ -108,9 +111,13 @@ round torch_peer::run(std::size_t steps) {
     process->go_on();
   for (auto& process : processes_)
     process->tell(std::to_string(steps) + '\n');
+  // Rounds may be long (--seconds).
+  const auto expected = std::chrono::duration<double>{10 * step_ * static_cast<double>(steps)};
+  const auto deadline =
+    longest_answer + std::chrono::duration_cast<std::chrono::milliseconds>(expected);
   round result;
   for (auto& process : processes_) {
-    const auto reply = nlohmann::json::parse(process->answer(), nullptr, false);
+    const auto reply = nlohmann::json::parse(process->answer(deadline), nullptr, false);
     if (!reply.is_object())
       throw std::runtime_error{"the PyTorch process has ended; see its messages above"};
     result.seconds = std::max(result.seconds, reply.at("seconds").get<double>());
@@ -120,6 +127,12 @@ round torch_peer::run(std::size_t steps) {
   }
   for (auto& process : processes_)
     process->pause();
+  if (result.losses.size() != steps || !(result.seconds > 0))
+    throw std::runtime_error{
+      fmt::format("PyTorch has answered {} losses and {} s for {} steps; expected a loss per step "
+                  "and a time above 0",
+                  result.losses.size(), result.seconds, steps)};
+  step_ = result.seconds / static_cast<double>(steps);
   return result;
 }
 

@@ -15,6 +15,8 @@ struct torch_options {
   std::size_t threads = 1;
   passing how = passing::time;
   std::size_t ranks = 1;
+  /// The processor of each rank. If empty, the system chooses processors.
+  std::vector<unsigned> processors = {};
   /// "cpu", or "cuda:N". On a GPU, times are measured between two events of the GPU.
   std::string device = "cpu";
   /// "eager"; on a GPU also "graph" (the step is one CUDA graph) or "compile" (torch.compile).
@@ -42,7 +44,8 @@ public:
 
   /// All ranks make this number of steps. Returns the seconds of the slowest rank, and the losses
   /// at rank 0. A CUDA graph computes the losses right only for at most 10 steps: if there are more
-  /// steps, it returns the last loss for each step.
+  /// steps, it returns the last loss for each step. Throws std::runtime_error if a process ends or
+  /// does not answer, or if an answer is not complete.
   round run(std::size_t steps);
 
   const std::string& version() const noexcept { return version_; }
@@ -56,6 +59,8 @@ private:
   std::vector<std::unique_ptr<python_process>> processes_;
   std::string version_;
   std::string blas_;
+  /// Seconds per step in the last round.
+  double step_ = 0;
 };
 
 } // namespace troupe::bench

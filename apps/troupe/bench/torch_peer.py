@@ -3,7 +3,7 @@
 The input begins with a line of JSON (work, tensors, batches, threads, ...), followed by weights, inputs and labels as
 binary. The answer is a line of JSON with the version of PyTorch and its BLAS. Each further line of input is the number
 of steps of a round. The answer is a line of JSON: the seconds that the steps took, and the loss of each step. With
-several ranks, DistributedDataParallel averages the gradients with Gloo.
+several ranks, DistributedDataParallel averages the gradients with Gloo, and each rank may have a processor of its own.
 
 On a GPU, each step copies its batch from pinned memory, and time is measured between two events of the GPU. There are
 three modes: "eager", "graph" (forward, backward and update are one CUDA graph) and "compile" (torch.compile).
@@ -319,6 +319,8 @@ def program_for(trainer, device, given, inputs, labels):
 
 def main():
     given = json.loads(sys.stdin.buffer.readline())
+    if "processor" in given:
+        os.sched_setaffinity(0, {given["processor"]})
     torch.set_num_threads(given["threads"])
     device = device_of(given["device"])
     model = MODELS[given["work"]]()
