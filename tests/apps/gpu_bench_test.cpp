@@ -126,6 +126,23 @@ public:
   }
 };
 
+/// A device that fails at its first matrix product. From then on, all waits report the error.
+class broken_device final : public simulated_device {
+public:
+  void multiply(cuda::stream, const cuda::product&) override {
+    broken_ = true;
+    throw device_error{"illegal address"};
+  }
+  void synchronize(cuda::stream where) override {
+    if (broken_)
+      throw device_error{"illegal address"};
+    simulated_device::synchronize(where);
+  }
+
+private:
+  bool broken_ = false;
+};
+
 } // namespace
 
 // In simulated time, a kernel, a copy and a product take a microsecond each.
@@ -286,6 +303,17 @@ BOOST_AUTO_TEST_CASE(everything_is_reported) {
   BOOST_TEST(json["training"][0]["waits_per_step"] == 1);
   BOOST_TEST(json["training"][0]["allocations_per_step"] == 0);
   BOOST_TEST(json["workers"][0]["workers"] == 2);
+}
+
+// A GPU that has failed is a fault, and not a part that cannot be measured.
+BOOST_AUTO_TEST_CASE(a_gpu_that_fails_ends_the_measurements) {
+  auto options = small_options();
+  options.measures = {"products", "training"};
+  const auto found =
+    run_gpu_bench([](std::size_t) { return std::make_unique<broken_device>(); }, options);
+  BOOST_TEST(found.failure == "products: the GPU has failed: illegal address");
+  BOOST_TEST((found.faults() == std::vector<std::string>{found.failure}));
+  BOOST_TEST(found.training.empty());
 }
 
 BOOST_AUTO_TEST_CASE(wrong_results_are_found) {

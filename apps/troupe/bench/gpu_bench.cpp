@@ -13,6 +13,18 @@ namespace {
 
 constexpr std::array<std::string_view, 4> all_measures{"memory", "products", "training", "workers"};
 
+/// The error of a GPU that has failed; empty if it works. A GPU that has failed reports its error
+/// in each later call.
+std::string failure_of(cuda::device& gpu) {
+  try {
+    gpu.enter();
+    gpu.synchronize(gpu.main_stream());
+    return {};
+  } catch (const device_error& error) {
+    return error.what();
+  }
+}
+
 } // namespace
 
 std::span<const std::string_view> gpu_measures() {
@@ -25,6 +37,8 @@ std::vector<std::string> gpu_results::faults() const {
     if (!fault.empty())
       result.push_back(fmt::format("{}: {}", what, fault));
   };
+  if (!failure.empty())
+    result.push_back(failure);
   for (const auto& x : memory)
     add(x.what, x.fault);
   for (const auto& x : layers)
@@ -51,8 +65,9 @@ gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& op
   result.device = gpu.name();
   result.rounds = options.how.rounds;
   const auto part = [&](std::string_view measure, std::string_view what, auto f) {
-    if (!options.measures.empty()
-        && std::ranges::find(options.measures, measure) == options.measures.end())
+    const bool chosen = options.measures.empty()
+      || std::ranges::find(options.measures, measure) != options.measures.end();
+    if (!chosen || !result.failure.empty())
       return;
     try {
       gpu.enter();
@@ -60,6 +75,8 @@ gpu_results run_gpu_bench(const device_opener& open, const gpu_bench_options& op
     } catch (const device_error& error) {
       result.missing.push_back(fmt::format("{}: {}", what, error.what()));
     }
+    if (const auto error = failure_of(gpu); !error.empty())
+      result.failure = fmt::format("{}: the GPU has failed: {}", what, error);
   };
   part("memory", "memory", [&] { result.memory = measure_memory(gpu, options, result.missing); });
   part("products", "products",

@@ -197,6 +197,9 @@ struct gpu_results {
   std::vector<workers_result> workers;
   /// The measures without results, each with the reason.
   std::vector<std::string> missing;
+  /// Set if the GPU itself has failed: the last part that began, and the error. Nothing was
+  /// measured after it.
+  std::string failure;
 
   /// The faults of all results, each with the name of its measure.
   std::vector<std::string> faults() const;
