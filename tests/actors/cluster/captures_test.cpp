@@ -444,6 +444,25 @@ BOOST_AUTO_TEST_CASE(a_slow_evaluation_and_a_signal) {
       }
 }
 
+// The same at the end of an epoch, while the weights of earlier epochs still wait for the evaluator.
+BOOST_AUTO_TEST_CASE(slow_evaluations_of_epochs_and_a_signal) {
+  for (auto& x : settings)
+    BOOST_TEST_CONTEXT(proto::Protocol_Name(x.protocol)) {
+      auto options = hundred_steps(x);
+      for (const auto* change : {"data.digits={train: 160 test: 20}", "epochs=40"})
+        apply_override(options.job, change);
+      options.job.clear_evaluate();
+      options.data = build_data(options.job);
+      simulation run{options};
+      run.at(100ms, [&run] { run.freeze(run.coordinator_node(), "troupe.evaluator"); });
+      run.at(5s, [&run] { run.stop(run.coordinator_node(), "SIGTERM"); });
+      const auto summary = run.run().summary;
+      BOOST_TEST(summary.interrupted);
+      BOOST_TEST(summary.failure.find("has the state") != std::string::npos, summary.failure);
+      BOOST_TEST((run.elapsed() < 15s));
+    }
+}
+
 // All tasks get a signal, the coordinator first. The run ends as interrupted. It does not fail
 // because its workers leave.
 BOOST_AUTO_TEST_CASE(all_asynchronous_tasks_get_a_signal) {
@@ -473,7 +492,7 @@ BOOST_AUTO_TEST_CASE(a_worker_with_slow_steps_gets_a_signal) {
   options.data = build_data(options.job);
   options.gradient_done = [](std::size_t, std::chrono::nanoseconds now) { return now + 9s; };
   simulation run{options};
-  run.at(60s, [&run] { run.stop(run.worker_node(1), "SIGTERM"); });
+  run.at(56s, [&run] { run.stop(run.worker_node(1), "SIGTERM"); });
   const auto summary = run.run().summary;
   BOOST_TEST(summary.failure == "");
   BOOST_TEST_REQUIRE(summary.gone.size() == 1U);
