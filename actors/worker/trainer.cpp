@@ -198,7 +198,8 @@ void trainer::make_gradient() {
   }
   if (batch_.touched && context_->protocol.weights == weights_at::shards) {
     touched_ = ranges_of(*batch_.touched, {0, elements});
-    gradient_ = memory_.take(intersect(*touched_, tables_));
+    table_rows_ = intersect(*touched_, tables_);
+    gradient_ = memory_.take(table_rows_);
   } else {
     gradient_ = payload::floats(elements);
   }
@@ -328,6 +329,8 @@ run_arguments<float> trainer::arguments() {
   if (!stays())
     result.gradient = gradient_.as_mutable_floats();
   result.tables_cleared = touched_ && !ran_;
+  if (result.tables_cleared)
+    result.table_rows = &table_rows_;
   return result;
 }
 
@@ -455,6 +458,7 @@ std::string trainer::loss_not_finite() {
   }
   how.gradient = spare.as_mutable_floats();
   how.tables_cleared = false;
+  how.table_rows = nullptr;
   return executor_->find_not_finite(how);
 }
 

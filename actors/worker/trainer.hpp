@@ -239,6 +239,8 @@ private:
   payload gradient_;
   /// The gradient is 0 in all other elements. Nothing if this is not known (batch_read::touched).
   std::optional<range_list> touched_;
+  /// The part of `touched_` in tables_, for run_arguments::table_rows.
+  range_list table_rows_;
   /// True if the step's last weights have arrived.
   bool weights_complete_ = false;
   /// True if the executor has run a batch with the step's weights.

@@ -2,6 +2,7 @@
 
 #include "kernels/function_ref.hpp"
 #include "kernels/plan/plan.hpp"
+#include "kernels/range.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -95,6 +96,11 @@ struct run_arguments {
   /// True if the gradients of all parameters in plan::row_sparse_gradients() are 0 before the run.
   /// The CPU then writes only the rows of the batch, so that the run takes no time for the others.
   bool tables_cleared = false;
+  /// Used only if tables_cleared is true. These ranges of the flat parameter vector contain all
+  /// rows of these parameters that the batch selects. They may contain other elements, too. A GPU
+  /// then copies only these rows of the weights and of the gradient. Later runs without weights
+  /// may use no other rows. Null if the rows are not known.
+  const range_list* table_rows = nullptr;
   /// Called with the number of a bucket as soon as the bucket is ready: its part of `gradient` is
   /// final, and the run no longer reads its weights. The function may overwrite these weights. It
   /// is called on the thread of the run, during the backward pass, once per bucket, in the order of

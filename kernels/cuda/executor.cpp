@@ -129,19 +129,40 @@ void check(const executor_state& s, const run_arguments<float>& arguments) {
 }
 
 /// Copies the weights to the device in pieces. While one piece is copied, the host gathers the next
-/// one.
+/// one. If the run copies only rows of tables, these rows are the last piece.
 void copy_weights(executor_state& s, const run_arguments<float>& arguments) {
   constexpr std::size_t piece = std::size_t{1} << 18;
   const auto& entries = s.what->parameters().entries();
-  std::size_t sent = 0;
+  range gathered; // not yet sent
+  const auto send = [&] {
+    s.weights.send(s.stream, gathered.begin, gathered.size());
+    gathered.begin = gathered.end;
+  };
   for (std::size_t i = 0; i < arguments.weights.size(); ++i) {
     const auto tensor = entries[i].elements();
-    std::copy_n(arguments.weights[i], tensor.size(), s.weights.host().data() + tensor.begin);
-    if (tensor.end - sent >= piece || i + 1 == entries.size()) {
-      s.weights.send(s.stream, sent, tensor.end - sent);
-      sent = tensor.end;
+    if (s.by_rows && s.tables.is_table(i)) {
+      send();
+      gathered = {tensor.end, tensor.end};
+      continue;
     }
+    copy_weight(*s.what, arguments, i, {0, tensor.size()}, s.weights.host().data() + tensor.begin);
+    gathered.end = tensor.end;
+    if (gathered.size() >= piece)
+      send();
   }
+  send();
+  if (s.by_rows && !arguments.weights.empty())
+    s.tables.send_weights(s.stream, arguments, s.weights.data());
+}
+
+/// Decides whether the run copies only rows of tables, and selects these rows.
+void choose_rows(executor_state& s, const run_arguments<float>& arguments) {
+  s.by_rows = !s.stays && arguments.tables_cleared && arguments.table_rows != nullptr
+    && s.tables.is_worth_packing(*arguments.table_rows);
+  if (!s.by_rows)
+    return;
+  s.tables.select(s.stream, *arguments.table_rows);
+  s.tables.clear_gradient(s.stream, s.gradient.data());
 }
 
 /// Waits for a run that did not end. Its copies may still read or write the pinned memory.
@@ -164,6 +185,7 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
   s.all_rows.reset();
   if (s.recorded.size() > most_recordings)
     s.recorded.clear();
+  choose_rows(s, arguments);
   copy_weights(s, arguments);
   copy_feeds(s, arguments);
   for (const auto& [x, i] : s.key_of)
@@ -316,7 +338,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 /// again, at most most_failures times in all.
 void compute_recorded(executor_state& s, std::size_t k) {
   constexpr std::size_t most_failures = 3;
-  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays}];
+  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays, s.by_rows}];
   all.resize(s.segments().size());
   auto& x = all[k];
   if (x.loaded && !x.work && x.failures < most_failures) {
@@ -334,6 +356,33 @@ void compute_recorded(executor_state& s, std::size_t k) {
   x.work->replay(s.stream);
 }
 
+/// Submits the copies of a bucket to pinned memory. If the run copies only rows of tables, the rows
+/// have been packed.
+void fetch_bucket(executor_state& s, std::size_t bucket) {
+  if (!s.by_rows) {
+    const auto part = s.what->buckets()[bucket].elements;
+    s.gradient.fetch(s.copies, part.begin, part.size());
+    return;
+  }
+  for (const auto& part : s.tables.outside(bucket))
+    s.gradient.fetch(s.copies, part.begin, part.size());
+  s.tables.fetch_gradient(s.copies, bucket);
+}
+
+/// Copies a bucket from pinned memory to the caller's gradient.
+void write_bucket(const executor_state& s, std::size_t bucket, std::span<float> gradient) {
+  const auto write = [&](range part) {
+    std::ranges::copy(s.gradient.host().subspan(part.begin, part.size()),
+                      gradient.begin() + static_cast<std::ptrdiff_t>(part.begin));
+  };
+  if (!s.by_rows) {
+    write(s.what->buckets()[bucket].elements);
+    return;
+  }
+  std::ranges::for_each(s.tables.outside(bucket), write);
+  s.tables.write_gradient(bucket, gradient);
+}
+
 /// Submits a segment, and the copies of its results to pinned memory.
 void submit(executor_state& s, const run_arguments<float>& arguments, std::size_t k) {
   if (arguments.on_instruction || s.options.check_kernels)
@@ -344,15 +393,16 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   const bool last = k + 1 == s.segments().size();
   if (!last && s.stays)
     return;
+  if (s.by_rows)
+    for (auto i = x.buckets.begin; i < x.buckets.end; ++i)
+      s.tables.pack_gradient(s.stream, i, s.gradient.data());
   x.computed->record(s.stream);
   x.computed->hold(s.copies);
   if (s.stays)
     s.squares.fetch(s.copies, 0, s.squares.size());
   else
-    for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
-      const auto part = s.what->buckets()[i].elements;
-      s.gradient.fetch(s.copies, part.begin, part.size());
-    }
+    for (auto i = x.buckets.begin; i < x.buckets.end; ++i)
+      fetch_bucket(s, i);
   if (last)
     s.scalars.fetch(s.copies, 0, s.scalars.size());
   x.copied->record(s.copies);
@@ -401,9 +451,7 @@ void deliver(executor_state& s, const run_arguments<float>& arguments) {
     if (arguments.gradient.empty())
       continue;
     for (auto i = x.buckets.begin; i < x.buckets.end; ++i) {
-      const auto part = s.what->buckets()[i].elements;
-      std::ranges::copy(s.gradient.host().subspan(part.begin, part.size()),
-                        arguments.gradient.begin() + static_cast<std::ptrdiff_t>(part.begin));
+      write_bucket(s, i, arguments.gradient);
       if (arguments.on_bucket)
         arguments.on_bucket(i);
     }

@@ -39,10 +39,11 @@ std::size_t product_bytes(const plan& what);
 
 /// Runs a plan on a GPU, as troupe::executor does on the CPU.
 ///
-/// The constructor allocates all device memory and pinned memory, with one exception: the memory
-/// for entries of sparse feeds grows to the size of the largest batch. The device must outlive the
-/// executor. Only one run at a time is possible. On one kind of device, the same input gives the
-/// same bits, because kernels add up in a fixed order and without atomics.
+/// The constructor allocates all device memory and pinned memory, with two exceptions: the memory
+/// for entries of sparse feeds and the memory for rows of tables (table_rows) grow to the size of
+/// the largest batch. The device must outlive the executor. Only one run at a time is possible. On
+/// one kind of device, the same input gives the same bits, because kernels add up in a fixed order
+/// and without atomics.
 ///
 /// A run is divided into segments. A segment ends before an instruction that needs sums over all
 /// workers, and, if the gradient is copied to the host, where a bucket (a range of the gradient) is
@@ -54,7 +55,9 @@ std::size_t product_bytes(const plan& what);
 /// For each size of a batch, the first run loads the kernels, and the second run records each
 /// segment (a CUDA graph). Later runs with this size submit the recordings. If a recording fails,
 /// for example because the GPU has too little memory, the segment runs without it. Later runs
-/// record again, but after three failures, this segment is never recorded for this size.
+/// record again, but after three failures, this segment is never recorded for this size. Runs that
+/// copy only rows of tables (run_arguments::table_rows) have recordings of their own. The copies of
+/// rows are not recorded, because each batch selects other rows.
 ///
 /// A plan with gradients has two sets of device memory for feeds. While a run computes with one
 /// set, the dense feeds of an announced batch (run_arguments::next) are copied to the other set on
@@ -72,9 +75,10 @@ public:
   /// copied through pinned memory, so all copies run while the host continues.
   ///
   /// There are two differences. If the arguments have no weights, the run uses the current contents
-  /// of weights(): the weights of the last run, or values that were written there since. If the
-  /// arguments have no gradient, the gradient stays in gradient(), run_result::squared_norm is set,
-  /// on_bucket is not called, and the host waits only once.
+  /// of weights(): the weights of the last run, or values that were written there since. (If the
+  /// last weights had only some rows of tables, run_arguments::table_rows, the run must use no
+  /// other rows.) If the arguments have no gradient, the gradient stays in gradient(),
+  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once.
   ///
   /// The first run with each number of rows is not recorded. No run is recorded if on_instruction
   /// or gpu_options::check_kernels is set.
@@ -103,11 +107,12 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// Bytes of device memory that an executor of this plan allocates, including product_bytes().
+  /// Bytes of device memory that an executor of this plan allocates, including product_bytes(), but
+  /// without table_rows::memory_bytes().
   /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
   /// memory of entries
   static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries = 0);
-  /// Bytes of pinned memory that an executor of this plan allocates.
+  /// Bytes of pinned memory that an executor of this plan allocates, without the same bytes.
   static std::size_t pinned_bytes(const plan& what, std::size_t sparse_entries = 0);
 
 private:

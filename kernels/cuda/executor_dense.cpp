@@ -50,7 +50,8 @@ void run_sparse_gradient(const step& s) {
   const auto& features = s.x.inputs[0];
   sparse_matmul_gradient(s.where(), s.run.rows, static_cast<std::size_t>(features.shape.last()),
                          static_cast<std::size_t>(s.x.output.shape.last()),
-                         s.run.sparse.at(features.index).columns(), s.b, s.out);
+                         s.run.sparse.at(features.index).columns(), s.b, s.out,
+                         s.run.takes_rows_only(s.x.output));
 }
 
 void run_cast(const step& s) {

@@ -183,7 +183,8 @@ std::span<const operation_row> sequence_rows() {
          const auto size = i.matrix(i.x.output);
          embedding_gradient(i.where(), i.run.elements(i.x.inputs[1]), size.rows, size.columns,
                             i.run.labels_of(i.x.inputs[1]), i.a,
-                            reinterpret_cast<std::uint64_t*>(i.space()), i.out);
+                            reinterpret_cast<std::uint64_t*>(i.space()), i.out,
+                            i.run.takes_rows_only(i.x.output));
        },
      .space =
        [](const instruction& x, std::size_t rows) {

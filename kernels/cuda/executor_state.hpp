@@ -6,9 +6,11 @@
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/sparse_feed.hpp"
 #include "kernels/cuda/staged_buffer.hpp"
+#include "kernels/cuda/table_rows.hpp"
 #include "kernels/plan/widened.hpp"
 #include "kernels/range.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -83,6 +85,7 @@ struct executor_state {
   /// The set that the current run reads.
   std::size_t current_feeds = 0;
   std::map<std::size_t, sparse_feed> sparse;
+  table_rows tables{gpu, *what};
   /// Work space for one instruction.
   buffer<double> space;
   staged_buffer<double> scalars;
@@ -101,6 +104,9 @@ struct executor_state {
   /// True if the gradient of the current run stays on the device. The last work of the run is then
   /// to compute the norm of the gradient.
   bool stays = false;
+  /// True if the current run copies only the rows of tables in run_arguments::table_rows. Before
+  /// its first instruction, these rows of the gradient are set to 0. Other rows are not defined.
+  bool by_rows = false;
   /// The number of the last instruction that writes the loss; ~0 if no instruction writes it.
   std::size_t loss_instruction = ~std::size_t{0};
   /// The number of the current instruction.
@@ -156,10 +162,10 @@ struct executor_state {
     /// How often recording has failed.
     std::size_t failures = 0;
   };
-  /// The keys are `rows`, `all_rows`, `current_feeds` and `stays`. Each value has an element for
-  /// each segment. The first run with a key sets `loaded`, the second one sets `work`. If recording
-  /// fails, a later run sets `work`, or it stays null.
-  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool>,
+  /// The keys are `rows`, `all_rows`, `current_feeds`, `stays` and `by_rows`. Each value has an
+  /// element for each segment. The first run with a key sets `loaded`, the second one sets `work`.
+  /// If recording fails, a later run sets `work`, or it stays null.
+  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool, bool>,
            std::vector<recorded_segment>>
     recorded;
 
@@ -169,6 +175,13 @@ struct executor_state {
     return feeds[current_feeds].labels[x.index].data();
   }
   std::size_t elements(const operand& x) const { return x.shape.elements(rows); }
+  /// True if the current instruction writes only the rows of this result that the batch selects.
+  bool takes_rows_only(const operand& x) const {
+    return by_rows && x.where == operand::place::gradient
+      && std::ranges::any_of(what->row_sparse_gradients(), [&](const auto& table) {
+             return what->parameters().entries()[table.parameter].offset == x.index;
+           });
+  }
   /// True if this result is the number of correct samples that plan_options::correct requested.
   bool counts(const operand& x) const {
     const auto& requested = what->correct();

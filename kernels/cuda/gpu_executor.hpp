@@ -39,6 +39,7 @@ public:
   std::string find_not_finite(const run_arguments<float>& x) override;
   std::span<const float> fetched(std::size_t index) override { return work_->run.fetched(index); }
   const plan& what() const noexcept override { return work_->run.what(); }
+  bool takes_rows(std::size_t weight) const override { return may_be_cut(what(), weight); }
   bool keeps_weights() const override { return true; }
   void take_weights() override;
   void read_gradient(std::span<float> out) override { read(work_->run.gradient(), out); }

@@ -5,6 +5,7 @@
 #include "kernels/cuda/gpu_pinned_memory.hpp"
 #include "kernels/cuda/gpu_replica.hpp"
 #include "kernels/cuda/gpu_ring.hpp"
+#include "kernels/cuda/table_rows.hpp"
 #include "kernels/cuda/updater.hpp"
 
 #include <string>
@@ -29,8 +30,9 @@ public:
     prepare_products(*gpu, what);
   }
   gpu_memory memory_of(const plan& what, std::size_t sparse_entries) const override {
-    return {executor::memory_bytes(what, sparse_entries),
-            executor::pinned_bytes(what, sparse_entries)};
+    const auto rows = table_rows::memory_bytes(what, sparse_entries);
+    return {executor::memory_bytes(what, sparse_entries) + rows,
+            executor::pinned_bytes(what, sparse_entries) + rows};
   }
   std::unique_ptr<device_executor> make_executor(std::size_t index,
                                                  std::shared_ptr<const plan> what,

@@ -344,9 +344,10 @@ std::size_t embedding_gradient_space(std::size_t n) noexcept {
 }
 
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
-                        const std::int32_t* ids, const float* dy, std::uint64_t* space,
-                        float* out) {
-  fill_zero(where, entries * columns, out);
+                        const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out,
+                        bool rows_only) {
+  if (!rows_only)
+    fill_zero(where, entries * columns, out);
   auto* from = space;
   auto* to = space + n;
   launch(where, "sort_runs", {blocks_for(n), sorted_run * sizeof(std::uint64_t)},

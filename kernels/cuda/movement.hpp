@@ -62,7 +62,9 @@ std::size_t embedding_gradient_space(std::size_t n) noexcept;
 /// up in their order. If no row of dy has id i, row i of out is 0. The positions of dy are sorted
 /// by id: blocks of threads sort runs of 256 positions, and about log2(n / 256) launches merge
 /// these runs. n must be less than size_limit (size_limits.hpp).
+/// @param rows_only true to leave the rows of `out` whose id does not occur unchanged
 void embedding_gradient(stream where, std::size_t n, std::size_t entries, std::size_t columns,
-                        const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out);
+                        const std::int32_t* ids, const float* dy, std::uint64_t* space, float* out,
+                        bool rows_only = false);
 
 } // namespace troupe::cuda

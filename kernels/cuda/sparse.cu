@@ -102,8 +102,10 @@ void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::si
 }
 
 void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
-                            const entries_by_column& x, const float* g, float* out) {
-  fill_zero(where, features * units, out);
+                            const entries_by_column& x, const float* g, float* out,
+                            bool rows_only) {
+  if (!rows_only)
+    fill_zero(where, features * units, out);
   launch(where, "sparse_matmul_gradient", {blocks_for(std::min(x.capacity, features) * units)},
          sparse_gradient_kernel{{x.count, 1},
                                 {x.columns, x.capacity},

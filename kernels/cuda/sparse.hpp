@@ -37,7 +37,9 @@ void sparse_matmul(stream where, std::size_t rows, std::size_t features, std::si
                    const sparse_entries& x, const float* weight, float* out);
 
 /// out (features, units) = x^T g, where g is (rows, units).
+/// @param rows_only true to leave the rows of `out` whose column has no entries unchanged
 void sparse_matmul_gradient(stream where, std::size_t rows, std::size_t features, std::size_t units,
-                            const entries_by_column& x, const float* g, float* out);
+                            const entries_by_column& x, const float* g, float* out,
+                            bool rows_only = false);
 
 } // namespace troupe::cuda

@@ -452,17 +452,12 @@ void copy_ranges(stream where, std::span<const range_copy> all) {
 
 namespace {
 
-template <bool packs>
-struct packed_ranges_kernel {
+struct range_positions {
   view<const std::uint32_t> begins;
   view<const std::uint32_t> firsts;
-  divider elements;
-  std::size_t n;
-  view<const float> from;
-  view<float> to;
 
   /// The position, in a vector, of element k of a packed vector.
-  TROUPE_DEVICE std::size_t position(std::size_t k) const {
+  TROUPE_DEVICE std::size_t operator()(std::size_t k) const {
     std::size_t range = 0; // the last range that begins at or before k
     for (std::size_t end = firsts.size; end - range > 1;) {
       const auto middle = range + (end - range) / 2;
@@ -473,6 +468,19 @@ struct packed_ranges_kernel {
     }
     return begins.load(range) + (k - firsts.load(range));
   }
+};
+
+range_positions positions_of(const packed_ranges& which) {
+  return {{which.begins.data(), which.begins.size()}, {which.firsts.data(), which.firsts.size()}};
+}
+
+template <bool packs>
+struct packed_ranges_kernel {
+  range_positions position;
+  divider elements;
+  std::size_t n;
+  view<const float> from;
+  view<float> to;
 
   TROUPE_DEVICE void operator()(const thread& t) const {
     const auto all = packs ? to.size : from.size;
@@ -487,30 +495,38 @@ struct packed_ranges_kernel {
   }
 };
 
+struct clear_ranges_kernel {
+  range_positions position;
+  std::size_t elements;
+  view<float> to;
+
+  TROUPE_DEVICE void operator()(const thread& t) const {
+    for (auto k = t.first(); k < elements; k += t.stride())
+      to.store(position(k), 0);
+  }
+};
+
 } // namespace
 
 void pack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
                  const float* from, float* to) {
   const auto all = vectors * which.elements;
   launch(where, "pack_ranges", {blocks_for(all)},
-         packed_ranges_kernel<true>{{which.begins.data(), which.begins.size()},
-                                    {which.firsts.data(), which.firsts.size()},
-                                    {which.elements, all},
-                                    n,
-                                    {from, vectors * n},
-                                    {to, all}});
+         packed_ranges_kernel<true>{
+           positions_of(which), {which.elements, all}, n, {from, vectors * n}, {to, all}});
 }
 
 void unpack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
                    const float* from, float* to) {
   const auto all = vectors * which.elements;
   launch(where, "unpack_ranges", {blocks_for(all)},
-         packed_ranges_kernel<false>{{which.begins.data(), which.begins.size()},
-                                     {which.firsts.data(), which.firsts.size()},
-                                     {which.elements, all},
-                                     n,
-                                     {from, all},
-                                     {to, vectors * n}});
+         packed_ranges_kernel<false>{
+           positions_of(which), {which.elements, all}, n, {from, all}, {to, vectors * n}});
+}
+
+void clear_ranges(stream where, const packed_ranges& which, std::size_t n, float* to) {
+  launch(where, "clear_ranges", {blocks_for(which.elements)},
+         clear_ranges_kernel{positions_of(which), which.elements, {to, n}});
 }
 
 } // namespace troupe::cuda

@@ -63,5 +63,7 @@ void pack_ranges(stream where, const packed_ranges& which, std::size_t vectors, 
 /// The inverse of pack_ranges(). Other elements of `to` keep their values.
 void unpack_ranges(stream where, const packed_ranges& which, std::size_t vectors, std::size_t n,
                    const float* from, float* to);
+/// Sets the ranges of a vector of n elements to 0.
+void clear_ranges(stream where, const packed_ranges& which, std::size_t n, float* to);
 
 } // namespace troupe::cuda

@@ -268,6 +268,95 @@ BOOST_AUTO_TEST_CASE(sparse_features) {
   BOOST_TEST(std::fabs(gpu.summary.test_loss - cpu.summary.test_loss) <= 1e-5);
 }
 
+namespace {
+
+/// Jobs whose batches read few rows of a table. The records are in `folder`.
+struct table_jobs {
+  temporary_directory folder;
+
+  table_jobs() {
+    std::ofstream file{folder.path() / "records.libsvm"};
+    for (int i = 0; i < 60; ++i) {
+      file << i % 3;
+      for (int k = 0; k <= i % 5; ++k)
+        file << ' ' << 1 + 48 * k + (i * 37) % 48 << ':' << 0.5 + 0.25 * (i % 4);
+      file << '\n';
+    }
+  }
+
+  std::vector<std::string> changes(int features, const std::vector<std::string>& more) const {
+    std::vector<std::string> result{
+      "data={ libsvm { path: \"" + (folder.path() / "records.libsvm").string()
+        + "\" features: " + std::to_string(features) + " } split { test: 0.2 } batch: 4 }",
+      "optimizer={ kind: ADAGRAD }"};
+    result.insert(result.end(), more.begin(), more.end());
+    return result;
+  }
+};
+
+const std::string table_model = "model={ layer { dense { units: 6 activation: TANH } } "
+                                "layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }";
+
+} // namespace
+
+// A worker on a GPU copies only the rows of a table that its batch reads. The table is divided
+// among two servers. Tolerance: as in a_gpu_trains_like_the_cpu.
+BOOST_AUTO_TEST_CASE(rows_of_a_table) {
+  const table_jobs jobs;
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
+    for (const std::string how :
+         {"", "accumulate=2", "optimizer={ kind: ADAM lazy: true }",
+          "optimizer={ kind: ADAGRAD clip_norm: 0.5 }", "optimizer={ kind: MOMENTUM }"})
+      for (const int features : {240, 2000})
+        BOOST_TEST_CONTEXT(protocol << ", " << how << ", " << features << " features") {
+          auto more = jobs.changes(features, {"protocol=" + protocol});
+          if (!how.empty())
+            more.push_back(how);
+          auto placed = more;
+          placed.push_back(on_gpu);
+          const auto cpu = train(job_with(table_model, more), 2, nullptr);
+          const auto gpu = train(job_with(table_model, placed), 2, gpus(1));
+          BOOST_TEST(cpu.summary.failure == "");
+          BOOST_TEST(gpu.summary.failure == "");
+          BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+        }
+}
+
+// The tokens of a batch name the rows of an embedding. The weights are those of a worker on the
+// CPU.
+BOOST_AUTO_TEST_CASE(rows_of_an_embedding) {
+  const temporary_directory folder;
+  const auto path = (folder.path() / "text").string();
+  std::ofstream{path} << "abcdeabcdeabccbadabcdeabcdabecdabcdeaabbccddeeabcdecdeabcdeabcbcdae";
+  const std::string model =
+    "model={ layer { embedding { width: 5 entries: 3000 } } loss: SOFTMAX_CROSS_ENTROPY }";
+  for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"}) {
+    const std::vector<std::string> more{"data={ text { window: 4 path: \"" + path
+                                          + "\" } batch: 4 }",
+                                        "protocol=" + protocol, "optimizer={ kind: ADAGRAD }"};
+    auto placed = more;
+    placed.push_back(on_gpu);
+    const auto cpu = train(job_with(model, more), 2, nullptr);
+    const auto gpu = train(job_with(model, placed), 2, gpus(1));
+    BOOST_TEST(cpu.summary.failure == "");
+    BOOST_TEST(gpu.summary.failure == "");
+    BOOST_TEST(gpu.launches > 0U);
+    BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(copies_do_not_depend_on_the_size_of_a_table) {
+  const table_jobs jobs;
+  const auto copies = [&](int features) {
+    return traffic_of(job_with(table_model, jobs.changes(features, {"protocol=SYNC_PS", on_gpu})),
+                      2);
+  };
+  const auto small = copies(2000);
+  const auto large = copies(50'000);
+  BOOST_TEST(small.in == large.in);
+  BOOST_TEST(small.out == large.out);
+}
+
 // Tolerance: the losses are about 2, so rounding errors are far below 1e-6.
 BOOST_AUTO_TEST_CASE(evaluations_on_a_gpu) {
   const std::string on_coordinator = "device[0]=/job:chief/task:0/device:GPU:0";

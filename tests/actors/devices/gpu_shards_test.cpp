@@ -256,7 +256,8 @@ private:
 
 // A batch has 20 entries on average. There is memory for 30 entries: a column and a value of each
 // entry, and for the gradient, three more integers and another value. The entries of the gradient
-// have two more integers in all.
+// have two more integers in all. There is also memory for 30 rows of the table, which has three
+// columns, and for two positions of each row.
 BOOST_AUTO_TEST_CASE(memory_of_sparse_features) {
   const few_entries records;
   auto job = parse_job(R"(
@@ -272,8 +273,9 @@ BOOST_AUTO_TEST_CASE(memory_of_sparse_features) {
   const auto bytes = [&](const dataset* which) {
     return device_memory(*context, worker, 1, 1, devices.get(), false, which);
   };
-  BOOST_TEST(bytes(&records).device - bytes(nullptr).device == 4 * (30 * 6 + 2));
-  BOOST_TEST(bytes(&records).pinned - bytes(nullptr).pinned == 4 * (30 * 6 + 2));
+  const std::size_t rows = 4 * 30 * (3 + 2);
+  BOOST_TEST(bytes(&records).device - bytes(nullptr).device == 4 * (30 * 6 + 2) + rows);
+  BOOST_TEST(bytes(&records).pinned - bytes(nullptr).pinned == 4 * (30 * 6 + 2) + rows);
 }
 
 // A shard that updates only some rows also has memory for their positions: two numbers for each of

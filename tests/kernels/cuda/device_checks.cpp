@@ -439,6 +439,11 @@ void check_packing(cuda::device& gpu) {
     const auto back = sent(std::vector<float>(vectors * n, 7));
     cuda::unpack_ranges(where, which, vectors, n, packed.data(), back.data());
     BOOST_TEST(same_bits(fetched(back), unpacked));
+    for (const auto& x : ranges)
+      std::fill(unpacked.begin() + static_cast<std::ptrdiff_t>(x.begin),
+                unpacked.begin() + static_cast<std::ptrdiff_t>(x.end), 0.0F);
+    cuda::clear_ranges(where, which, n, back.data());
+    BOOST_TEST(same_bits(fetched(back), unpacked));
   }
 }
 

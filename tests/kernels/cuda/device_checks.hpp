@@ -50,7 +50,7 @@ void check_recurrence(cuda::device& gpu);
 /// Updates several ranges in one launch, and copies them, with a rule that is lazy and one that is
 /// not. The bits must be those of the CPU.
 void check_updates(cuda::device& gpu);
-/// Packs ranges of several vectors, and unpacks them.
+/// Packs ranges of several vectors, unpacks them, and sets those of the first vector to 0.
 void check_packing(cuda::device& gpu);
 /// Checks updates that change only some elements (range_update::only), and an update of all
 /// elements after them. The bits must be those of the CPU.
