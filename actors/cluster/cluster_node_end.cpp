@@ -154,8 +154,10 @@ void cluster_node::on_stop(const stop_run& x) {
   const bool serves = context_ && context_->job.has_checkpoint()
     && (!only(job_kind::worker) || context_->protocol.in_step || !context_->protocol.uses_shards());
   std::chrono::milliseconds limit = stop_patience;
+  std::string missing = "the coordinator did not answer";
   if (only(job_kind::worker) && !workers_.empty() && !serves) {
-    limit = stopping_limit; // The worker first finishes its gradient.
+    limit = stopping_limit;
+    missing = "a worker did not finish its gradient in time";
     for (auto& worker : workers_)
       send(worker, leave_run{x.reason});
   } else if (auto coordinator = lookup({coordinator_task, proto::COORDINATOR})) {
@@ -168,9 +170,9 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with("stopped (" + x.reason + ')');
     return;
   }
-  // If the coordinator's answer does not arrive in time, the node ends by itself.
+  // The node then ends by itself.
   run_summary given_up;
-  given_up.failure = "stopped (" + x.reason + "); the coordinator did not answer";
+  given_up.failure = "stopped (" + x.reason + "); " + missing;
   given_up.interrupted = true;
   delayed_send(this, limit, std::move(given_up));
 }

@@ -27,7 +27,7 @@ std::vector<std::string> feature_columns(const proto::Csv& csv,
   const auto is_pattern = [&](const std::string& name) {
     return has_wildcard(name) && std::ranges::find(columns, name) == columns.end();
   };
-  std::set<std::string> named{csv.target(), csv.label()};
+  std::set<std::string> named{csv.target(), csv.label(), ""};
   for (const auto& name : csv.features())
     if (!is_pattern(name))
       named.insert(name);

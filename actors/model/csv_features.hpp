@@ -14,8 +14,9 @@ namespace troupe {
 bool has_wildcards(const proto::Csv& csv) noexcept;
 
 /// The columns to learn from, in order. A name with a wildcard stands for all columns that it
-/// matches, in their order in the table, except those that the job names elsewhere. A column whose
-/// own name has such a character can be named, too.
+/// matches, in their order in the table, except those that the job names elsewhere, and columns
+/// without a name (such as the index that pandas writes). A column whose own name has such a
+/// character can be named, too.
 /// @param columns the columns of the table
 /// @param table the name of the table in errors
 /// @throws input_error if a name with a wildcard matches no column, or if a column of categories is

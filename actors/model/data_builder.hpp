@@ -22,6 +22,9 @@ struct column_facts {
   /// With `missing: MEAN` or `MEDIAN`: the number that replaces missing values in each column of
   /// numbers.
   std::map<std::string, double> replacements = {};
+  /// If a name in csv.features has a wildcard: the columns that it stands for, and all others, in
+  /// order.
+  std::vector<std::string> names = {};
 };
 
 /// The data of a job, read and split. Immutable; shared by all readers.

@@ -31,12 +31,10 @@ bool is_category(const proto::Csv& csv, const std::string& column) {
 }
 
 /// The columns to read: first the features, then the target or label.
-std::vector<csv_column> columns_of(const proto::Csv& csv, std::span<const std::byte> table,
-                                   const std::string& path) {
+std::vector<csv_column> columns_of(const proto::Csv& csv,
+                                   const std::vector<std::string>& features) {
   std::vector<csv_column> result;
-  const auto header =
-    has_wildcards(csv) ? parse_csv_header(table, path) : std::vector<std::string>{};
-  for (auto& name : feature_columns(csv, header, path))
+  for (const auto& name : features)
     result.push_back({name, is_category(csv, name)});
   if (csv.has_label())
     result.push_back({csv.label(), true});
@@ -85,9 +83,19 @@ private:
     return std::span{table_.values}.subspan(row * columns_.size(), columns_.size());
   }
 
+  /// The columns of the features. New data have the same columns as the training data.
+  std::vector<std::string> features(std::span<const std::byte> bytes) {
+    if (!has_wildcards(csv_))
+      return {csv_.features().begin(), csv_.features().end()};
+    facts_.names = trained_.names.empty()
+      ? feature_columns(csv_, parse_csv_header(bytes, path_), path_)
+      : trained_.names;
+    return facts_.names;
+  }
+
   void read() {
     const auto bytes = read_plain_or_gzip(path_);
-    columns_ = columns_of(csv_, bytes, path_);
+    columns_ = columns_of(csv_, features(bytes));
     const std::vector<std::string> missing{csv_.missing_text().begin(), csv_.missing_text().end()};
     table_ = parse_csv(bytes, columns_, missing, path_);
     const bool gaps = std::ranges::any_of(table_.values, [](double x) { return std::isnan(x); });

@@ -191,7 +191,8 @@ column_facts columns_in(const std::map<std::string, std::string>& trained,
                         const std::string& name) {
   using names = std::vector<std::string>;
   return {entry_in<std::map<std::string, names>>(trained, "categories", name),
-          entry_in<std::map<std::string, double>>(trained, "replacements", name)};
+          entry_in<std::map<std::string, double>>(trained, "replacements", name),
+          entry_in<names>(trained, "columns", name)};
 }
 
 data_facts facts_in(const std::map<std::string, std::string>& metadata, const std::string& name) {
@@ -239,6 +240,8 @@ std::map<std::string, std::string> metadata_of(const job_data& data) {
     add("categories", data.columns.categories);
   if (!data.columns.replacements.empty())
     add("replacements", data.columns.replacements);
+  if (!data.columns.names.empty())
+    add("columns", data.columns.names);
   require_room(result, data.columns);
   return result;
 }

@@ -17,7 +17,8 @@ namespace troupe {
 ///                                     feature, or for each channel, or one for all
 ///   target_mean, target_deviation     y = model output * deviation + mean
 ///   features, classes                 names
-///   categories, replacements          column_facts
+///   categories, replacements,         column_facts
+///   columns
 ///   data                              data_shape
 ///
 /// Scalings and names that the data does not have get no entry. Pixels of type uint8 are divided by

@@ -144,23 +144,11 @@ private:
   /// The columns of the features. A name with a wildcard stands for columns of the training data,
   /// if these are known. Other columns of this table are ignored.
   std::vector<std::string> names() const {
-    std::vector<std::string> all;
-    if (has_wildcards(csv_))
-      all = facts_.feature_names.empty() ? parse_csv_header(file_.bytes, path_) : trained_columns();
-    return feature_columns(csv_, all, path_);
-  }
-
-  std::vector<std::string> trained_columns() const {
-    std::vector<std::string> result;
-    for (const auto& feature : facts_.feature_names) {
-      auto name = feature;
-      for (const auto& [column, categories] : facts_.columns.categories)
-        if (feature.starts_with(column + "="))
-          name = column;
-      if (std::ranges::find(result, name) == result.end())
-        result.push_back(std::move(name));
-    }
-    return result;
+    if (!has_wildcards(csv_))
+      return {csv_.features().begin(), csv_.features().end()};
+    return facts_.columns.names.empty()
+      ? feature_columns(csv_, parse_csv_header(file_.bytes, path_), path_)
+      : facts_.columns.names;
   }
 
   std::vector<csv_column> columns() {

@@ -97,7 +97,7 @@ void recorder::begin() {
     step =
       static_cast<std::int64_t>((cut.epoch + 1) * context_->data.train_records - cut.samples());
   }
-  if (resume_ && resume_->manifest.best)
+  if (resume_ && resume_->manifest.best && is_own_checkpoint(*resume_, directory_))
     find_best();
   events_.begin_at(step);
   const auto header = tensorboard_log::header(time(), step);

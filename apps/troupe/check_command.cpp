@@ -197,9 +197,9 @@ std::string sparse_advice(const proto::Job& job, const data_shape& shape) {
   constexpr std::size_t many = 50; // features per column
   const auto& csv = job.data().csv();
   const auto columns = static_cast<std::size_t>(csv.features_size());
-  const bool possible = csv.categories_size() > 0 && shape.features == feature_kind::numbers
-    && job.solver() != proto::EXACT && job.model().layer_size() > 0
-    && job.model().layer(0).has_dense();
+  const bool possible = csv.categories_size() > 0 && !has_wildcards(csv)
+    && shape.features == feature_kind::numbers && job.solver() != proto::EXACT
+    && job.model().layer_size() > 0 && job.model().layer(0).has_dense();
   if (!possible || shape.feature_width() < many * columns)
     return {};
   return fmt::format(

@@ -42,7 +42,8 @@ struct session_options {
 };
 
 /// Runs a node in its own actor system until the node ends. SIGINT and SIGTERM ask the run to stop.
-/// Call it once per process, from the main thread, before any other thread is started.
+/// A second signal, more than a second later, ends the process at once. Call it once per process,
+/// from the main thread, before any other thread is started.
 run_summary run_session(session_options options);
 
 } // namespace troupe

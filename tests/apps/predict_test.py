@@ -168,6 +168,17 @@ class Features(TestCase):
                 zip(("more", *"123456"), self.TABLE)]
         found = self.predict(f"--features={self.write('new.csv', chr(10).join(rows))}")
         self.assertEqual([x["prediction"] for x in found[4:]], [x["prediction"] for x in wanted])
+        noted = self.write("noted.csv", "\n".join(f"{note},{x}" for note, x in zip(("note", *"abcdef"), self.TABLE)))
+        self.assertEqual(self.predict(f"--set=data.csv.path={noted}"), wanted)
+
+    def test_a_column_of_one_category(self):
+        """With drop_first, such a column gives no feature."""
+        table = self.write("one.csv", "a,b,y\n1,x,2\n2,x,3\n3,x,5\n4,x,7\n")
+        columns = 'features: "*" categories: "b" drop_first: true target: "y"'
+        model = "model { layer { dense { units: 1 } } loss: MEAN_SQUARED_ERROR } learning_rate { base: 0.01 }"
+        wanted = self.train(f'csv {{ path: "{table}" {columns} }} batch: 2', model)
+        found = self.predict(f"--features={table}")
+        self.assertEqual([x["prediction"] for x in found], [x["prediction"] for x in wanted])
 
     def test_another_table_is_read_as_in_training(self):
         """Scaling, categories and replacements of missing values come from the weights file."""

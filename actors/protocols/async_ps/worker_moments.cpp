@@ -1,7 +1,6 @@
 #include "actors/protocols/async_ps/worker_moments.hpp"
 
 #include <algorithm>
-#include <ranges>
 
 namespace troupe {
 
@@ -23,8 +22,7 @@ void worker_moments::drop(std::uint32_t worker, std::uint64_t incarnation) {
   });
 }
 
-payload
-worker_moments::mean(const std::function<double(std::uint64_t updates)>& weight) const {
+payload worker_moments::mean(const std::function<double(std::uint64_t updates)>& weight) const {
   auto result = payload::floats(elements_);
   const auto out = result.as_mutable_floats();
   if (entries_.empty()) {
@@ -32,14 +30,16 @@ worker_moments::mean(const std::function<double(std::uint64_t updates)>& weight)
     std::ranges::copy(restored_, out.begin());
     return result;
   }
-  std::vector<double> sums(elements_, 0.0);
-  for (const auto& [id, x] : entries_) {
-    const double part = weight(x.updates) / static_cast<double>(entries_.size());
-    for (std::size_t i = 0; i < elements_; ++i)
-      sums[i] += part * x.values[i];
+  std::vector<double> weights;
+  for (const auto& [id, x] : entries_)
+    weights.push_back(weight(x.updates) / static_cast<double>(entries_.size()));
+  for (std::size_t i = 0; i < elements_; ++i) {
+    double sum = 0;
+    auto part = weights.begin();
+    for (const auto& [id, x] : entries_)
+      sum += *part++ * x.values[i];
+    out[i] = static_cast<float>(sum);
   }
-  std::ranges::copy(sums | std::views::transform([](double x) { return static_cast<float>(x); }),
-                    out.begin());
   return result;
 }
 

@@ -123,6 +123,8 @@ BOOST_FIXTURE_TEST_CASE(features_by_wildcards, table_file) {
   BOOST_TEST(contains(said("features: 'y*'"), "matches no column except the one to predict"));
   BOOST_TEST(contains(said("features: 'p*' categories: 'c'"),
                       "data.csv.categories: column \"c\" is not in data.csv.features"));
+  write(",x,y\n1,2,3\n5,6,7\n");
+  BOOST_TEST(found("features: '*'") == (names{"x"}), boost::test_tools::per_element());
   write("a*,y,ab\n1,2,3\n5,6,7\n");
   BOOST_TEST(found("features: 'a*'") == (names{"a*"}), boost::test_tools::per_element());
 }

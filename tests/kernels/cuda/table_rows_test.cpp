@@ -166,20 +166,20 @@ outcome run(cuda::executor& there, const step& x, std::size_t number, bool by_ro
 const std::vector<std::int32_t> borders{0, 99, 1, 50};
 
 /// Steps with tables of 100 rows. Some sizes of batches occur several times, so they are recorded.
-const std::vector<step> steps{{9, {3, 4, 5, 77}, {3, 4, 5, 77}},
-                              {9, borders, borders},
-                              {9, {8}, {8}},
-                              {9, borders, {}, false}, // all weights are copied again
-                              {9, {20, 21}, {5, 20, 21, 40}},
-                              {0, {1}, {0, 7, 99}},
-                              {0, {1}, {}},
-                              {9, {98, 99}, {98, 99, 0}},
-                              {7, {6, 66}, {6, 66}},
-                              {9, {3}, {}, false},
-                              {9, {3}, {}, false},
-                              {9, {10, 12, 14, 16, 18}, {10, 12, 14, 16, 18, 20}},
-                              {9, {0}, {0}},
-                              {0, {1}, {}, false}};
+const std::vector<step> batches_of_rows{{9, {3, 4, 5, 77}, {3, 4, 5, 77}},
+                                        {9, borders, borders},
+                                        {9, {8}, {8}},
+                                        {9, borders, {}, false}, // all weights are copied again
+                                        {9, {20, 21}, {5, 20, 21, 40}},
+                                        {0, {1}, {0, 7, 99}},
+                                        {0, {1}, {}},
+                                        {9, {98, 99}, {98, 99, 0}},
+                                        {7, {6, 66}, {6, 66}},
+                                        {9, {3}, {}, false},
+                                        {9, {3}, {}, false},
+                                        {9, {10, 12, 14, 16, 18}, {10, 12, 14, 16, 18, 20}},
+                                        {9, {0}, {0}},
+                                        {0, {1}, {}, false}};
 
 } // namespace
 
@@ -194,10 +194,11 @@ BOOST_AUTO_TEST_CASE(results_are_those_of_whole_copies) {
           BOOST_TEST((what->buckets().size() == 1) == (bucket_bytes == one_bucket));
           cuda::executor whole(gpu, what);
           cuda::executor some(gpu, what);
-          for (std::size_t i = 0; i < steps.size(); ++i) {
-            const auto expected = run(whole, steps[i], i, false);
-            BOOST_TEST((run(some, steps[i], i, steps[i].by_rows, joined) == expected),
-                       "step " << i);
+          for (std::size_t i = 0; i < batches_of_rows.size(); ++i) {
+            const auto expected = run(whole, batches_of_rows[i], i, false);
+            BOOST_TEST(
+              (run(some, batches_of_rows[i], i, batches_of_rows[i].by_rows, joined) == expected),
+              "step " << i);
           }
           BOOST_TEST(gpu.recordings() > 0U);
         });
@@ -370,7 +371,7 @@ BOOST_AUTO_TEST_CASE(a_step_needs_every_wait_for_an_event) {
       cuda::executor there(*gpu, what);
       std::vector<outcome> result;
       for (const std::size_t i : {0, 1, 4})
-        result.push_back(run(there, steps[i], i, true));
+        result.push_back(run(there, batches_of_rows[i], i, true));
       return result;
     },
     [](const auto& a, const auto& b) { return a == b; });
