@@ -414,7 +414,7 @@ std::optional<proto::Pushed> parameter_shard::decided(const proto::GradientId& i
   proto::Pushed answer;
   answer.set_outcome(proto::LOST);
   answer.set_version(versions_->version());
-  // The coordinator's second fence may still apply a gradient that is here.
+  // The second fence may still apply a gradient that has arrived, so LOST is not recorded yet.
   if (!staged_.has(id) && !is_undecided(id))
     journal_.record(id, answer, 0, 0);
   notify_reader(id);

@@ -112,7 +112,7 @@ public:
   /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
   /// memory of entries
   static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries = 0);
-  /// Bytes of pinned memory that an executor of this plan allocates, without the same bytes.
+  /// Bytes of pinned memory that an executor of this plan allocates, without rows of tables.
   static std::size_t pinned_bytes(const plan& what, std::size_t sparse_entries = 0);
 
 private:

@@ -210,7 +210,7 @@ bool async_policy::keeps_moments() const noexcept {
 }
 
 // A worker's moment has had only the updates of this worker. When it is restored, it counts as a
-// moment after all updates, which the optimizer's correction of its bias must not change.
+// moment after all updates. So it is scaled: its value after bias correction stays the same.
 payload async_policy::moment(std::uint64_t updates) const {
   if (!keeps_moments())
     return {};

@@ -229,7 +229,7 @@ workers_result measure_workers(const device_opener& open, const gpu_work& what,
     });
   options.together(all);
   if (std::ranges::count(same, 1) < static_cast<std::ptrdiff_t>(count))
-    result.fault = "the gradient of a worker that shares the GPU has other bits than alone";
+    result.fault = "a gradient has other bits if several workers share the GPU";
   return result;
 }
 

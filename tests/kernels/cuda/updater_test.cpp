@@ -40,8 +40,7 @@ range_list scattered(std::size_t count) {
   return result;
 }
 
-/// A device that knows how many bytes of device memory and of pinned memory it has at the same time
-/// at most.
+/// A device that measures its peak use of device memory, and its peak use of pinned memory.
 class measured_device final : public simulated_device {
 public:
   void* allocate(std::size_t bytes) override {
