@@ -78,7 +78,7 @@ std::optional<std::vector<std::int64_t>> around_batch(const std::vector<std::int
   // In a model for any number of samples, a 1 is an extent of its own: (1, -1, 5) has the batch in
   // the middle. In a model exported for one sample, it may be the batch.
   if (example != 1)
-    std::ranges::stable_partition(places, is_open);
+    std::stable_partition(places.begin(), places.end(), is_open);
   for (const auto at : places) {
     // The batch can be here only if the wanted extent is open, 0, 1 (the exporter may have used one
     // sample), or the size of the exporter's example. With any other number, samples would be
