@@ -1,6 +1,6 @@
-#include "actors/model/csv_features.hpp"
 #include "actors/model/data_sources.hpp"
 #include "actors/model/data_split.hpp"
+#include "actors/model/feature_columns.hpp"
 #include "actors/model/job_file.hpp"
 #include "kernels/data/feature_rows.hpp"
 #include "kernels/data/subset.hpp"

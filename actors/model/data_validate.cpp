@@ -1,5 +1,5 @@
-#include "actors/model/csv_features.hpp"
 #include "actors/model/data_split.hpp"
+#include "actors/model/feature_columns.hpp"
 #include "actors/model/problem_list.hpp"
 
 #include <algorithm>

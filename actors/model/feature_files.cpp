@@ -1,6 +1,6 @@
 #include "actors/model/feature_files.hpp"
 
-#include "actors/model/csv_features.hpp"
+#include "actors/model/feature_columns.hpp"
 #include "kernels/data/arrays.hpp"
 #include "kernels/data/feature_rows.hpp"
 #include "kernels/data/normalized.hpp"

@@ -3,7 +3,7 @@
 #include "actors/cluster/cluster_spec.hpp"
 #include "actors/cluster/footprint.hpp"
 #include "actors/cluster/local_cluster.hpp"
-#include "actors/model/csv_features.hpp"
+#include "actors/model/feature_columns.hpp"
 #include "actors/model/global_batch.hpp"
 #include "actors/model/job_file.hpp"
 #include "actors/model/weight_decay_text.hpp"

@@ -297,10 +297,22 @@ struct table_jobs {
 const std::string table_model = "model={ layer { dense { units: 6 activation: TANH } } "
                                 "layer { dense { units: 3 } } loss: SOFTMAX_CROSS_ENTROPY }";
 
+/// Checks that two workers train the same weights on a GPU as on the CPU. Tolerance: as in
+/// a_gpu_trains_like_the_cpu.
+void check_as_on_the_cpu(const std::string& model, std::vector<std::string> changes) {
+  const auto cpu = train(job_with(model, changes), 2, nullptr);
+  changes.push_back(on_gpu);
+  const auto gpu = train(job_with(model, changes), 2, gpus(1));
+  BOOST_TEST(cpu.summary.failure == "");
+  BOOST_TEST(gpu.summary.failure == "");
+  BOOST_TEST(gpu.launches > 0U);
+  BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+}
+
 } // namespace
 
 // A worker on a GPU copies only the rows of a table that its batch reads. The table is divided
-// among two servers. Tolerance: as in a_gpu_trains_like_the_cpu.
+// among two servers.
 BOOST_AUTO_TEST_CASE(rows_of_a_table) {
   const table_jobs jobs;
   for (const std::string protocol : {"SYNC_PS", "ASYNC_PS"})
@@ -312,13 +324,7 @@ BOOST_AUTO_TEST_CASE(rows_of_a_table) {
           auto more = jobs.changes(features, {"protocol=" + protocol});
           if (!how.empty())
             more.push_back(how);
-          auto placed = more;
-          placed.push_back(on_gpu);
-          const auto cpu = train(job_with(table_model, more), 2, nullptr);
-          const auto gpu = train(job_with(table_model, placed), 2, gpus(1));
-          BOOST_TEST(cpu.summary.failure == "");
-          BOOST_TEST(gpu.summary.failure == "");
-          BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+          check_as_on_the_cpu(table_model, more);
         }
 }
 
@@ -334,14 +340,7 @@ BOOST_AUTO_TEST_CASE(rows_of_an_embedding) {
     const std::vector<std::string> more{"data={ text { window: 4 path: \"" + path
                                           + "\" } batch: 4 }",
                                         "protocol=" + protocol, "optimizer={ kind: ADAGRAD }"};
-    auto placed = more;
-    placed.push_back(on_gpu);
-    const auto cpu = train(job_with(model, more), 2, nullptr);
-    const auto gpu = train(job_with(model, placed), 2, gpus(1));
-    BOOST_TEST(cpu.summary.failure == "");
-    BOOST_TEST(gpu.summary.failure == "");
-    BOOST_TEST(gpu.launches > 0U);
-    BOOST_TEST(distance(cpu.weights, gpu.weights) <= 1e-5);
+    check_as_on_the_cpu(model, more);
   }
 }
 

@@ -183,19 +183,24 @@ BOOST_AUTO_TEST_CASE(pinned_memory_outlives_its_copies) {
   BOOST_TEST(to == 1);
 }
 
-// The source is not pinned memory, so it may change after the call, and the result is available at
-// once.
+// Copies numbers to the device and back. The source is not pinned memory, and changes after the
+// call.
+std::vector<int> copied_while_the_source_changes(simulated_device& gpu) {
+  const auto where = gpu.main_stream();
+  const buffer<int> there(gpu, n);
+  std::vector<int> from(n, 1);
+  gpu.copy_in(where, there.data(), from.data(), there.bytes());
+  std::ranges::fill(from, 2);
+  std::vector<int> to(n);
+  gpu.copy_out(where, to.data(), there.data(), there.bytes());
+  return to;
+}
+
 BOOST_AUTO_TEST_CASE(copies_of_other_memory) {
   for (std::uint64_t seed = 0; seed < seeds; ++seed) {
     simulated_device gpu{seed};
-    const auto where = gpu.main_stream();
-    const buffer<int> there(gpu, n);
-    std::vector<int> from(n, 1);
-    gpu.copy_in(where, there.data(), from.data(), there.bytes());
-    std::ranges::fill(from, 2);
-    std::vector<int> to(n);
-    gpu.copy_out(where, to.data(), there.data(), there.bytes());
-    BOOST_TEST(to == std::vector<int>(n, 1), boost::test_tools::per_element());
+    const auto found = copied_while_the_source_changes(gpu);
+    BOOST_TEST(found == std::vector<int>(n, 1), boost::test_tools::per_element());
     BOOST_TEST(gpu.waits() == 2U);
   }
 }
@@ -205,14 +210,8 @@ BOOST_AUTO_TEST_CASE(copies_of_other_memory) {
 BOOST_AUTO_TEST_CASE(copies_that_read_other_memory_late) {
   simulated_device gpu{0}; // all work runs when the host waits
   gpu.reads_late = true;
-  const auto where = gpu.main_stream();
-  const buffer<int> there(gpu, n);
-  std::vector<int> from(n, 1);
-  gpu.copy_in(where, there.data(), from.data(), there.bytes());
-  std::ranges::fill(from, 2);
-  std::vector<int> to(n);
-  gpu.copy_out(where, to.data(), there.data(), there.bytes());
-  BOOST_TEST(to == std::vector<int>(n, 2), boost::test_tools::per_element());
+  const auto found = copied_while_the_source_changes(gpu);
+  BOOST_TEST(found == std::vector<int>(n, 2), boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(what_the_streams_refuse) {

@@ -1,4 +1,4 @@
-#include "actors/model/csv_features.hpp"
+#include "actors/model/feature_columns.hpp"
 
 #include "kernels/error.hpp"
 #include "kernels/formats/glob.hpp"
