@@ -30,16 +30,6 @@ range_list tables_of(const plan& training, range where) {
   return result;
 }
 
-bool updates_rows(const job_context& context) {
-  const auto& tables = context.training->row_sparse_gradients();
-  return !tables.empty() && !context.job.has_moving_average()
-    && std::ranges::all_of(tables, [&](auto& x) {
-         const auto kind = context.parameters().entries()[x.parameter].kind;
-         return kind == parameter_kind::frozen
-           || context.rule_of(x.parameter).rule.keeps_zero_gradients();
-       });
-}
-
 payload cleared_memory::take(range_list written) {
   std::size_t unused = 0;
   std::erase_if(vectors_, [&](auto& x) { return x.data.unique() && ++unused > most_; });

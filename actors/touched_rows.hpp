@@ -22,9 +22,6 @@ range_list ranges_of(const proto::Selection& x, range where);
 /// tensors, each batch touches all elements.
 range_list tables_of(const plan& training, range where);
 
-/// True if an update of this job changes only rows of these tables whose gradient is not 0.
-bool updates_rows(const job_context& context);
-
 /// Memory for vectors that are 0 in large parts. If all other references to a vector are gone, its
 /// memory is used again: only the parts that were written are set to 0.
 class cleared_memory {

@@ -170,7 +170,7 @@ void cluster_node::on_stop(const stop_run& x) {
     end_with("stopped (" + x.reason + ')');
     return;
   }
-  // The node then ends by itself.
+  // If nothing else ends the node within this limit, it ends by itself.
   run_summary given_up;
   given_up.failure = "stopped (" + x.reason + "); " + missing;
   given_up.interrupted = true;

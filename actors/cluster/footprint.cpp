@@ -60,14 +60,14 @@ std::size_t bytes_of_record(const job_context& context, const job_data& data) {
 }
 
 /// Bytes of the tensors that a worker copies into one place, because different shards hold their
-/// parts. A tensor that is cut between rows is not copied if the worker can compute with rows in
+/// parts. A tensor that is cut between rows is not copied if the plan can be computed with rows in
 /// several places (weight_binding).
-std::size_t gathered(const job_context& context, std::span<const range> shards, bool gpu) {
+std::size_t gathered(const job_context& context, std::span<const range> shards) {
   std::size_t result = 0;
   const auto& entries = context.parameters().entries();
   for (std::size_t i = 0; i < entries.size(); ++i) {
     const auto tensor = entries[i].elements();
-    const bool rows = !gpu && may_be_cut(*context.training, i);
+    const bool rows = may_be_cut(*context.training, i);
     const auto unit =
       rows ? tensor.size() / static_cast<std::size_t>(entries[i].shape[0]) : tensor.size();
     const bool split = std::ranges::any_of(shards, [&](auto& x) {
@@ -164,7 +164,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
     result.weights =
-      bytes_of(received * parameters + gathered(context, shards, device_of(context.job, task).gpu));
+      bytes_of(received * parameters + gathered(context, shards));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());

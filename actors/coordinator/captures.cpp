@@ -21,6 +21,7 @@ namespace {
 constexpr std::chrono::milliseconds captures_tick_interval{250};
 
 /// Largest number of snapshots that wait for the evaluator. Each snapshot is a copy of all weights.
+/// After a stop, there may be one more.
 constexpr std::size_t most_snapshots = 2;
 
 /// The time limit of an evaluation, as a multiple of the longest evaluation so far.

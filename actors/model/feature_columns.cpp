@@ -1,11 +1,13 @@
 #include "actors/model/feature_columns.hpp"
 
 #include "kernels/error.hpp"
+#include "kernels/formats/characters.hpp"
 #include "kernels/formats/glob.hpp"
 #include "kernels/formats/printable.hpp"
 
 #include <algorithm>
 #include <set>
+#include <span>
 
 namespace troupe {
 
@@ -13,6 +15,16 @@ namespace {
 
 bool has_wildcard(std::string_view name) noexcept {
   return name.find_first_of("*?") != name.npos;
+}
+
+/// Throws input_error if the name of a column is not UTF-8, because it is stored with the weights.
+void check_utf8(const std::string& column, std::string_view table) {
+  try {
+    decode_utf8(std::as_bytes(std::span{column}), table);
+  } catch (const input_error&) {
+    throw input_error(std::string{table} + ": the name of column \"" + excerpt(column)
+                      + "\" is not UTF-8; convert the table (iconv -f LATIN1 -t UTF-8)");
+  }
 }
 
 } // namespace
@@ -41,8 +53,10 @@ std::vector<std::string> feature_columns(const proto::Csv& csv,
     for (const auto& column : columns)
       if (matches_glob(name, column)) {
         matched = true;
-        if (named.insert(column).second)
-          result.push_back(column);
+        if (!named.insert(column).second)
+          continue;
+        check_utf8(column, table);
+        result.push_back(column);
       }
     if (!matched)
       throw input_error(std::string{table} + ": no column matches \"" + excerpt(name) + "\"; "

@@ -19,8 +19,8 @@ bool has_wildcards(const proto::Csv& csv) noexcept;
 /// character can be named, too.
 /// @param columns the columns of the table
 /// @param table the name of the table in errors
-/// @throws input_error if a name with a wildcard matches no column, or if a column of categories is
-/// not among the result
+/// @throws input_error if a name with a wildcard matches no column, or a column whose name is not
+/// UTF-8, or if a column of categories is not among the result
 std::vector<std::string> feature_columns(const proto::Csv& csv,
                                          std::span<const std::string> columns,
                                          std::string_view table);

@@ -214,7 +214,7 @@ std::vector<flat_field> flatten(proto::Job job) {
 /// The kinds of optimizers that use a field.
 std::string users_of(std::string_view field) {
   if (field == "momentum")
-    return "MOMENTUM and NESTEROV use it";
+    return "MOMENTUM, NESTEROV and RMSPROP use it";
   if (field == "smoothing")
     return "RMSPROP uses it";
   return field == "epsilon" ? "kinds that divide by a square root use it"

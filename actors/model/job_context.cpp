@@ -102,14 +102,22 @@ make_job_context(const proto::Job& job, const data_shape& data,
   return result;
 }
 
+bool updates_rows(const job_context& context) {
+  const auto& tables = context.training->row_sparse_gradients();
+  return !tables.empty() && !context.job.has_moving_average()
+    && std::ranges::all_of(tables, [&](auto& x) {
+         const auto kind = context.parameters().entries()[x.parameter].kind;
+         return kind == parameter_kind::frozen
+           || context.rule_of(x.parameter).rule.keeps_zero_gradients();
+       });
+}
+
 updater_sizes range_updater::sizes_of(const job_context& context, std::size_t elements,
                                       bool moment_apart) {
   const bool apart = moment_apart && context.rule.moment_slot();
   updater_sizes result{elements, context.rule.slots() - (apart ? 1 : 0), apart,
                        context.rule.by_tensor()};
-  // Only shards update single rows, and only of these tables.
-  result.whole =
-    !context.protocol.uses_shards() || context.training->row_sparse_gradients().empty();
+  result.whole = !context.protocol.uses_shards() || !updates_rows(context);
   return result;
 }
 

@@ -94,6 +94,10 @@ make_job_context(const proto::Job& job, const data_shape& data,
                  std::map<std::string, std::string> metadata = {},
                  std::optional<proto::DataFingerprint> fingerprint = std::nullopt);
 
+/// True if the job has tables (plan::row_sparse_gradients), and an update of a shard changes only
+/// their rows whose gradient is not 0.
+bool updates_rows(const job_context& context);
+
 /// Applies gradients to a range of parameters. It holds the rules of the optimizer, their state,
 /// and the position in the learning-rate schedule. A step uses the learning rate of the schedule at
 /// the middle between its first and its last sample. The rate is therefore not 0 in the first step

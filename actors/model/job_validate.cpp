@@ -5,6 +5,7 @@
 #include "actors/model/optimizer_builder.hpp"
 #include "actors/model/problem_list.hpp"
 #include "actors/model/protocol_traits.hpp"
+#include "kernels/text.hpp"
 
 #include <cmath>
 #include <limits>
@@ -118,10 +119,13 @@ void check_optimizer(const proto::Optimizer& optimizer, problem_list& problems) 
   part(optimizer.beta1(), "optimizer.beta1");
   part(optimizer.beta2(), "optimizer.beta2");
   part(optimizer.smoothing(), "optimizer.smoothing");
-  problems.require(std::isfinite(optimizer.epsilon()) && optimizer.epsilon() >= least_float,
+  const auto kind = optimizer.kind();
+  const bool used = kind != proto::SGD && kind != proto::MOMENTUM && kind != proto::NESTEROV;
+  problems.require(std::isfinite(optimizer.epsilon())
+                     && optimizer.epsilon() >= (used ? least_float : 0),
                    "optimizer.epsilon",
                    "expected a finite number, at least 1.2e-38 (the smallest normal float32), got "
-                     + std::to_string(optimizer.epsilon()));
+                     + number_text(optimizer.epsilon()));
   const auto number = [&](double value, const std::string& path) {
     problems.require(std::isfinite(value) && value >= 0, path,
                      "expected a finite number, 0 or more, got " + std::to_string(value));

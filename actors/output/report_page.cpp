@@ -442,7 +442,7 @@ std::string render_unfinished(const report_data& x) {
   return head(x)
     + fmt::format("<header><h1>{}</h1><p>This run has not ended · {}</p></header>\n"
                   "<p>metrics.jsonl has its records so far. If no process runs it any more, it was "
-                  "killed.</p>\n</main></body></html>\n",
+                  "killed, or its report could not be written.</p>\n</main></body></html>\n",
                   title(x), began(x.origin));
 }
 

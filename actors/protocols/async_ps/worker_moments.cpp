@@ -27,7 +27,9 @@ payload worker_moments::mean(const std::function<double(std::uint64_t updates)>&
   const auto out = result.as_mutable_floats();
   if (entries_.empty()) {
     std::ranges::fill(out, 0.0F);
-    std::ranges::copy(restored_, out.begin());
+    const double factor = weight(restored_updates_);
+    std::ranges::transform(restored_, out.begin(),
+                           [&](float x) { return static_cast<float>(factor * x); });
     return result;
   }
   std::vector<double> weights;

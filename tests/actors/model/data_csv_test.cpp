@@ -125,6 +125,9 @@ BOOST_FIXTURE_TEST_CASE(features_by_wildcards, table_file) {
                       "data.csv.categories: column \"c\" is not in data.csv.features"));
   write(",x,y\n1,2,3\n5,6,7\n");
   BOOST_TEST(found("features: '*'") == (names{"x"}), boost::test_tools::per_element());
+  write("x,y,\xf6,\xe9\n1,2,3,4\n5,6,7,8\n");
+  BOOST_TEST(contains(said("features: '*'"), R"(the name of column "\xf6" is not UTF-8)"));
+  BOOST_TEST(found("features: 'x*'") == (names{"x"}), boost::test_tools::per_element());
   write("a*,y,ab\n1,2,3\n5,6,7\n");
   BOOST_TEST(found("features: 'a*'") == (names{"a*"}), boost::test_tools::per_element());
 }

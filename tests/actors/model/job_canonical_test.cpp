@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(settings_that_an_optimizer_does_not_use) {
   x.set_clip_value(1);
   BOOST_TEST(unused_settings(x)
                == std::vector<std::string>{
-                 "momentum has no effect with kind SGD (MOMENTUM and NESTEROV use it)"},
+                 "momentum has no effect with kind SGD (MOMENTUM, NESTEROV and RMSPROP use it)"},
              boost::test_tools::per_element());
   x.set_kind(proto::RMSPROP);
   BOOST_TEST(unused_settings(x).empty());

@@ -165,8 +165,10 @@ BOOST_AUTO_TEST_CASE(training) {
     for (const char* value : {"-0.1", "nan", "inf"})
       BOOST_TEST(contains(problems({(std::string{field} + '=' + value).c_str()}),
                           std::string{field} + ": expected a finite number"));
-  BOOST_TEST(
-    contains(problems({"optimizer.epsilon=1e-40"}), "optimizer.epsilon: expected a finite "));
+  const auto small = problems({"optimizer={kind: ADAM epsilon: 1e-40}"});
+  BOOST_TEST(contains(small, "optimizer.epsilon: expected a finite "));
+  BOOST_TEST(contains(small, "got 1e-40"), small);
+  BOOST_TEST(!contains(problems({"optimizer={kind: SGD epsilon: 1e-40}"}), "epsilon"));
   BOOST_TEST(
     contains(problems({"optimizer.clip_value=1e-40"}), "optimizer.clip_value: as a float32"));
   BOOST_TEST(contains(problems({"epochs=0"}), "epochs: 0"));

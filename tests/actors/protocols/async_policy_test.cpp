@@ -549,6 +549,15 @@ BOOST_AUTO_TEST_CASE(a_restored_moment_has_the_right_correction_of_its_bias) {
     tested.push(step % 2, ones, step);
   const auto moment = tested.policy().moment(4).as_floats()[0];
   BOOST_TEST(std::abs(moment / (1 - std::pow(0.9F, 4.0F)) - 1) < 1e-5F);
+  // The same is true if no worker of the new run has pushed, or if all who have are lost.
+  shard next{context, 2};
+  next.policy().restore_moment(std::vector<float>(next.size(), moment), 4);
+  BOOST_TEST(next.policy().moment(4).as_floats()[0] == moment);
+  for (std::uint32_t step = 0; step < 3; ++step)
+    next.push(0, ones, step);
+  next.policy().forget(0, 0);
+  const auto later = next.policy().moment(7).as_floats()[0];
+  BOOST_TEST(std::abs(later / (1 - std::pow(0.9F, 7.0F)) - 1) < 1e-5F);
 }
 
 contribution committed(std::uint32_t worker, std::uint64_t samples, std::size_t elements) {
