@@ -300,8 +300,8 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
   trainer_device device;
   device.name = to_string(site.task) + " on " + to_string(where);
   device.make_executor = [context = context_, gpus = options_.gpus, where,
-                          replica = site.replica.gpu] {
-    return make_training_executor(*context, where, gpus.get(), replica.get());
+                          home = site.replica] {
+    return make_training_executor(*context, where, gpus.get(), home);
   };
   worker_parts parts;
   parts.synchronizer = std::move(synchronizer);

@@ -146,6 +146,7 @@ range_updater::range_updater(const job_context& context, range where, bool momen
   auto sizes = sizes_of(context, where.size(), moment_apart);
   sizes.gradient_there = gradient_there;
   sizes.in_ring = in_ring;
+  sizes.norm_parts = norm_parts_of(context.parameters(), where);
   device_ = on ? on(sizes) : make_cpu_updater(sizes);
 }
 

@@ -211,7 +211,7 @@ public:
   /// device_updater.
   void add_up() { device_->add_up(); }
   void gather() { device_->gather(); }
-  bool sum_is_finite() { return device_->sum_is_finite(); }
+  double squared_norm_of_sum() { return device_->squared_norm_of_sum(); }
   void clear_gradient() { device_->clear_gradient(); }
 
   /// Both functions restore the state of an earlier run. The first function sets the numbers of

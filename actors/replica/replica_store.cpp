@@ -159,12 +159,12 @@ void replica_store::begin_updates() {
   home_.gpu->stage(all);
 }
 
-bool replica_store::sums_are_finite() {
-  // Waits for all buckets, even if one of them is not finite, because this rank reads the memory of
-  // other ranks until the last sum is done.
-  bool result = true;
+// Waits for all buckets, even if one of them is not finite, because this rank reads the memory of
+// other ranks until the last sum is done.
+double replica_store::squared_norm_of_sums() {
+  double result = 0;
   for (auto& x : buckets_)
-    result = x->updater.sum_is_finite() && result;
+    result += x->updater.squared_norm_of_sum();
   return result;
 }
 

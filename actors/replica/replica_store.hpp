@@ -121,8 +121,9 @@ public:
   /// add_up(), the next update uses the sum of the gradients.
   void add_up(std::size_t bucket) { buckets_.at(bucket)->updater.add_up(); }
   void gather(std::size_t bucket) { buckets_.at(bucket)->updater.gather(); }
-  /// Waits for the sums of all buckets. True if they are finite.
-  bool sums_are_finite();
+  /// Waits for the sums of all buckets. Returns their squared norm, without statistics of layers;
+  /// NaN if an element is not finite.
+  double squared_norm_of_sums();
   /// Sets this rank's gradient to 0 before the next sums.
   void clear_gradient();
 

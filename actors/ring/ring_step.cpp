@@ -60,18 +60,20 @@ void ring_step::contribute(range where, std::uint64_t samples, payload gradient,
     buckets_[*bucket].own = std::move(gradient);
     buckets_[*bucket].reduced = true;
     samples_ = samples;
-    replica_.stage(*bucket, {}, samples);
+    if (!clips())
+      replica_.stage(*bucket, {}, samples);
     return;
   }
   buckets_[*bucket].own = gradient;
   start.push_back({{step_, 0, static_cast<std::uint32_t>(*bucket)}, samples, std::move(gradient)});
 }
 
-void ring_step::commit(bool finite, std::vector<ring_contribution>& start) {
+void ring_step::commit(bool finite, double squared_norm, std::vector<ring_contribution>& start) {
   if (committed_)
     return;
   committed_ = true;
   own_finite_ = finite;
+  squares_ = squared_norm;
   if (gradients_on_gpu() && !in_ring() && !finite) {
     finite_ = false;
     all_samples_ = samples_;
@@ -107,7 +109,8 @@ std::uint32_t ring_step::left_out_number() const {
 
 // Handles the end of a collective without elements, for gradients on GPUs. The first collective of
 // a bucket lets this rank add up its segment, and the second one lets it copy the other segments.
-// Then the update is staged. If a sum is not finite, retry() discards the update.
+// Then the update is staged, unless it needs the norm of all sums. If a sum is not finite, retry()
+// discards the update.
 void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& start) {
   const auto i = x.id.bucket % buckets_.size();
   if (x.id.bucket < buckets_.size()) {
@@ -117,7 +120,8 @@ void ring_step::take_turn(const reduction& x, std::vector<ring_contribution>& st
     return;
   }
   replica_.gather(i);
-  replica_.stage(i, {}, samples_);
+  if (!clips())
+    replica_.stage(i, {}, samples_);
   buckets_[i].reduced = true;
 }
 
@@ -142,7 +146,7 @@ void ring_step::take(const reduction& x) {
   const auto sum = x.sum.as_floats();
   // The update adds `sum` and the addend, and checks whether the result is finite. This saves a
   // pass over the memory. If the result is not finite, the update is discarded later.
-  if (finite_ && !place_.in_halves && context_->rule.clip_norm == 0 && x.samples > 0) {
+  if (finite_ && !place_.in_halves && !clips() && x.samples > 0) {
     replica_.stage(x.id.bucket, sum, x.samples,
                    {.addend = x.addend.as_floats(), .finite = &finite_});
     return;
@@ -152,7 +156,7 @@ void ring_step::take(const reduction& x) {
     return;
   if (place_.in_halves) {
     replica_.complete(i, sum);
-  } else if (context_->rule.clip_norm == 0) {
+  } else if (!clips()) {
     replica_.stage(x.id.bucket, sum, x.samples);
   } else {
     bucket.sum = x.sum;
@@ -165,8 +169,10 @@ void ring_step::advance(std::vector<ring_contribution>& start) {
   if (!committed_ || comparing_ || difference_
       || !std::ranges::all_of(buckets_, &bucket_state::reduced) || (attempt_ == 1 && !left_out_))
     return;
-  if (in_ring())
-    finite_ = replica_.sums_are_finite();
+  if (in_ring()) {
+    squares_ = replica_.squared_norm_of_sums();
+    finite_ = std::isfinite(squares_);
+  }
   if (finite_ || attempt_ == 1)
     decide();
   else
@@ -213,12 +219,14 @@ void ring_step::decide() {
     result.left_out = all_samples_;
     result.quarantined.assign(place_.ranks, true);
     stage_nothing();
-  } else if (context_->rule.clip_norm > 0) {
-    double squares = 0;
-    for (auto& x : buckets_)
-      squares += x.squares;
+  } else if (clips()) {
+    if (!gradients_on_gpu()) {
+      squares_ = 0;
+      for (auto& x : buckets_)
+        squares_ += x.squares;
+    }
     result.gradient_norm =
-      std::sqrt(squares) / static_cast<double>(std::max<std::uint64_t>(samples_, 1));
+      std::sqrt(squares_) / static_cast<double>(std::max<std::uint64_t>(samples_, 1));
     stage_clipped(*result.gradient_norm);
   }
   outcome_ = std::move(result);

@@ -76,7 +76,9 @@ public:
   /// Records that the worker has computed its gradient.
   /// @param finite false if the loss or the gradient is not finite. At least one bucket of the
   /// gradient must then have NaN or infinity, because other ranks see only the sums
-  void commit(bool finite, std::vector<ring_contribution>& start);
+  /// @param squared_norm the squared norm of this rank's gradient. Used only if the gradient stays
+  /// on the GPU and no other ranks exist
+  void commit(bool finite, double squared_norm, std::vector<ring_contribution>& start);
 
   /// Takes the result of a collective. Ignores results of earlier attempts.
   void reduced(const reduction& x, std::vector<ring_contribution>& start);
@@ -100,6 +102,7 @@ private:
   bool compares() const;
   bool gradients_on_gpu() const { return replica_.home().where == residence::gradients_on_gpu; }
   bool in_ring() const { return replica_.home().in_ring; }
+  bool clips() const { return context_->rule.clip_norm > 0; }
   void take_turn(const reduction& x, std::vector<ring_contribution>& start);
   void take(const reduction& x);
   void take_part(const reduction& x, std::vector<ring_contribution>& start);
@@ -124,6 +127,8 @@ private:
   bool own_finite_ = true;
   /// True if all sums of this attempt so far are finite.
   bool finite_ = true;
+  /// The squared norm of the sum of the gradients, as soon as it is known.
+  double squares_ = 0;
   std::uint64_t samples_ = 0;
   /// Number of samples in the first attempt.
   std::uint64_t all_samples_ = 0;

@@ -104,7 +104,7 @@ void ring_synchronizer::on_commit(const commit& x) {
   if (x.loss_scale)
     loss_scale_ = to_proto(*x.loss_scale);
   std::vector<ring_contribution> start;
-  round_.commit(x.finite(), start);
+  round_.commit(x.finite(), x.squared_norm, start);
   proceed(std::move(start));
 }
 

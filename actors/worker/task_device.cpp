@@ -58,6 +58,11 @@ std::unique_ptr<device_executor> make_executor(const job_context& context,
                                           {.tf32 = tf32, .check_kernels = runtime.check_kernels()});
 }
 
+/// True if the worker's GPU adds up the gradients of several batches.
+bool accumulates(const job_context& context, residence where) {
+  return where == residence::gradients_on_gpu && context.job.accumulate() > 1;
+}
+
 } // namespace
 
 task_device choose_device(const job_context& context, const task_name& task, const gpu_set* gpus) {
@@ -149,12 +154,13 @@ replica_home open_replica(const job_context& context, const task_name& worker,
 std::unique_ptr<device_executor> make_training_executor(const job_context& context,
                                                         const device_name& device,
                                                         const gpu_set* gpus,
-                                                        device_replica* replica) {
-  if (replica == nullptr)
+                                                        const replica_home& home) {
+  if (home.gpu == nullptr)
     return make_executor(context, device, gpus, training_plan, context.job.tf32());
   const gpu_options how{.tf32 = context.job.tf32(),
-                        .check_kernels = context.job.runtime().check_kernels()};
-  return replica->make_executor(training_plan(context, gpus->fusion()), context.training, how);
+                        .check_kernels = context.job.runtime().check_kernels(),
+                        .accumulates = accumulates(context, home.where)};
+  return home.gpu->make_executor(training_plan(context, gpus->fusion()), context.training, how);
 }
 
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,
@@ -197,12 +203,14 @@ gpu_memory device_memory(const job_context& context, const task_name& task, std:
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
+    const auto where = task.job == job_kind::worker ? residence_of(context, workers, in_ring)
+                                                    : residence::host;
     auto result = gpus->memory_of(
-      *what, records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0);
+      *what, records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0,
+      {.accumulates = accumulates(context, where)});
     if (task.job == job_kind::worker)
       result.pinned += pinned_batches(context) * pinned_batch_bytes(context);
-    const auto where = residence_of(context, workers, in_ring);
-    if (task.job == job_kind::worker && where != residence::host) {
+    if (where != residence::host) {
       auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);
       sizes.gradient_there = where == residence::gradients_on_gpu;
       sizes.in_ring = in_ring;

@@ -70,11 +70,11 @@ replica_home open_replica(const job_context& context, const task_name& worker,
                           device_ring* ring = nullptr, std::size_t rank = 0);
 
 /// Makes the executor of a worker's batches on this device. Throws device_error or input_error.
-/// @param replica the worker's replica on this device; null if the replica is in the host's memory
+/// @param home where the worker's replica is
 std::unique_ptr<device_executor> make_training_executor(const job_context& context,
                                                         const device_name& device,
                                                         const gpu_set* gpus,
-                                                        device_replica* replica = nullptr);
+                                                        const replica_home& home = {});
 
 /// Makes the tester of evaluations on this device. Throws device_error or input_error.
 std::unique_ptr<model_tester> make_tester(const job_context& context, const device_name& device,

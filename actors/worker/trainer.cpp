@@ -326,7 +326,9 @@ run_arguments<float> trainer::arguments() {
     result.parts = binding_->parts();
   }
   result.feeds = feeds_;
-  if (!stays())
+  if (stays())
+    result.accumulates = at_ > 0;
+  else
     result.gradient = gradient_.as_mutable_floats();
   result.tables_cleared = touched_ && !ran_;
   if (result.tables_cleared)

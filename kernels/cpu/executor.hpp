@@ -93,6 +93,11 @@ struct run_arguments {
   /// from graph::update_state instead. If rows == 0, the gradient is 0 everywhere. Empty for a plan
   /// without gradients.
   std::span<T> gradient;
+  /// Only for a gradient that stays on a GPU (device_executor::take_weights): true to add the
+  /// gradient of this run to that of the previous run, which must have stayed there, too. All
+  /// elements are added, also those of kind state. The results, such as the loss, are those of this
+  /// run, but run_result::squared_norm is that of the sum.
+  bool accumulates = false;
   /// True if the gradients of all parameters in plan::row_sparse_gradients() are 0 before the run.
   /// The CPU then writes only the rows of the batch, so that the run takes no time for the others.
   bool tables_cleared = false;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <stdexcept>
+#include <vector>
 
 namespace troupe::cuda {
 
@@ -326,6 +327,14 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
   std::ranges::transform(inputs, all.begin(), [](const float* x) { return mixed_input{x}; });
   elementwise(where, program, n, std::span<const mixed_input>{all}.first(inputs.size()),
               temporaries, mixed_output{out});
+}
+
+void add_in_order(stream where, std::size_t n, std::span<const float* const> x, float* out) {
+  const auto count = static_cast<std::uint32_t>(x.size());
+  std::vector<element_step> program;
+  for (std::uint32_t i = 1; i < count; ++i)
+    program.push_back({operation::add, i == 1 ? 0 : count, i, 0, count});
+  elementwise(where, program, n, x, count > 2 ? 1 : 0, out);
 }
 
 void by_channel(stream where, channel_operation how, const channel_arguments& arguments) {

@@ -3,7 +3,6 @@
 #include "kernels/cpu/operation_table.hpp"
 #include "kernels/cuda/executor_feeds.hpp"
 #include "kernels/cuda/executor_segments.hpp"
-#include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/cuda/size_limits.hpp"
 #include "kernels/error.hpp"
@@ -86,13 +85,19 @@ struct space_sizes {
   }
 };
 
+std::vector<norm_part> norm_parts_of(const plan& what) {
+  if (!what.has_gradients())
+    return {};
+  return troupe::norm_parts_of(what.parameters(), {0, what.parameters().size()});
+}
+
 void allocate_space(executor_state& s) {
   const space_sizes sizes{*s.what, s.code};
   s.space = {s.gpu, sizes.doubles};
   s.keys = {s.gpu, sizes.keys};
   s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
-  s.squares = {s.gpu, s.norm_parts.size()};
+  s.norm = {s.gpu, norm_parts_of(*s.what)};
   for (const auto& x : s.code.instructions)
     if (x.op == operation::dropout)
       s.key_of.emplace(&x, s.key_of.size());
@@ -125,6 +130,9 @@ void check(const executor_state& s, const run_arguments<float>& arguments) {
     throw std::invalid_argument("executor: the gradient has "
                                 + std::to_string(arguments.gradient.size())
                                 + " elements, the layout has " + std::to_string(s.gradient.size()));
+  if (arguments.accumulates && (!arguments.gradient.empty() || !s.options.accumulates))
+    throw std::invalid_argument("executor: a gradient that does not stay on the GPU, or an executor "
+                                "without gpu_options::accumulates, cannot accumulate");
 }
 
 /// Copies the weights to the device in pieces. While one piece is copied, the host gathers the next
@@ -180,6 +188,9 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
   s.in_flight = true;
   s.rows = arguments.rows;
   s.stays = arguments.gradient.empty();
+  s.accumulates = arguments.accumulates;
+  if (s.accumulates)
+    s.gpu.copy_inside(s.stream, s.earlier.data(), s.gradient.data(), s.gradient.bytes());
   s.counted.reset();
   s.all_rows.reset();
   if (s.recorded.size() > most_recordings)
@@ -238,7 +249,7 @@ void submit(executor_state& s, const run_arguments<float>& arguments, std::size_
   x.computed->record(s.stream);
   x.computed->hold(s.copies);
   if (s.stays)
-    s.squares.fetch(s.copies, 0, s.squares.size());
+    s.norm.fetch(s.copies);
   else
     for (auto i = x.buckets.begin; i < x.buckets.end; ++i)
       fetch_bucket(s, i);
@@ -409,6 +420,7 @@ executor::executor(device& where, std::shared_ptr<const plan> what, const gpu_op
   s.arena = {where, s.code.arena_elements};
   s.weights = {where, s.what->parameters().size()};
   s.gradient = {where, s.what->has_gradients() ? s.what->parameters().size() : 0};
+  s.earlier = {where, how.accumulates ? s.gradient.size() : 0};
   allocate_feeds(s);
   allocate_space(s);
   s.fetched = {where, most_fetched(*s.what)};
@@ -462,7 +474,7 @@ std::optional<run_result> executor::advance(const run_arguments<float>& argument
   const auto values = s.scalars.host();
   return run_result{values[loss_slot], static_cast<std::size_t>(values[correct_slot]),
                     s.counted.value_or(static_cast<std::size_t>(values[counted_slot])),
-                    arguments.gradient.empty() ? squared_norm_of(s) : 0};
+                    arguments.gradient.empty() ? s.norm.squared() : 0};
 }
 
 void executor::give_sums(std::span<const double> totals, std::size_t rows) {
@@ -513,18 +525,22 @@ namespace {
 /// Bytes that are allocated both in device memory and in pinned memory.
 std::size_t staged_bytes(const plan& what, const space_sizes& space, std::size_t sparse_entries) {
   const auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
-  const auto doubles = scalar_slots + norm_parts_of(what).size() + space.totals;
-  return floats * sizeof(float) + doubles * sizeof(double) + space.keys * sizeof(std::uint64_t)
+  const auto doubles = scalar_slots + space.totals;
+  return floats * sizeof(float) + doubles * sizeof(double)
+    + gradient_norm::bytes(norm_parts_of(what)) + space.keys * sizeof(std::uint64_t)
     + feed_bytes(what, sparse_entries);
 }
 
 } // namespace
 
-std::size_t executor::memory_bytes(const plan& what, std::size_t sparse_entries) {
+std::size_t executor::memory_bytes(const plan& what, std::size_t sparse_entries,
+                                   const gpu_options& how) {
   const widened_instructions code{what, is_native};
   const space_sizes space{what, code};
-  return staged_bytes(what, space, sparse_entries) + code.arena_elements * sizeof(float)
-    + space.doubles * sizeof(double) + product_bytes(what);
+  const auto earlier = how.accumulates && what.has_gradients() ? what.parameters().size() : 0;
+  return staged_bytes(what, space, sparse_entries)
+    + (code.arena_elements + earlier) * sizeof(float) + space.doubles * sizeof(double)
+    + product_bytes(what);
 }
 
 std::size_t executor::pinned_bytes(const plan& what, std::size_t sparse_entries) {

@@ -78,7 +78,8 @@ public:
   /// of weights(): the weights of the last run, or values that were written there since. (If the
   /// last weights had only some rows of tables, run_arguments::table_rows, the run must use no
   /// other rows.) If the arguments have no gradient, the gradient stays in gradient(),
-  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once.
+  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once. The run
+  /// may add this gradient to that of the run before (run_arguments::accumulates).
   ///
   /// The first run with each number of rows is not recorded. No run is recorded if on_instruction
   /// or gpu_options::check_kernels is set.
@@ -111,7 +112,8 @@ public:
   /// without table_rows::memory_bytes().
   /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
   /// memory of entries
-  static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries = 0);
+  static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries = 0,
+                                  const gpu_options& how = {});
   /// Bytes of pinned memory that an executor of this plan allocates, without rows of tables.
   static std::size_t pinned_bytes(const plan& what, std::size_t sparse_entries = 0);
 

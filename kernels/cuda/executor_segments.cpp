@@ -3,7 +3,6 @@
 #include "kernels/cuda/conversions.hpp"
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/executor_state.hpp"
-#include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/operation_table.hpp"
 #include "kernels/devices/device_error.hpp"
 
@@ -121,8 +120,11 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
   if (k + 1 < s.segments().size())
     return;
   copy_loss(s);
+  if (s.accumulates)
+    add_in_order(s.stream, s.earlier.size(), {{s.gradient.data(), s.earlier.data()}},
+                 s.gradient.data());
   if (s.stays)
-    submit_norm(s);
+    s.norm.submit(s.stream, s.gradient.data(), s.space.data());
 }
 
 namespace {
@@ -158,7 +160,7 @@ std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
 
 void compute_recorded(executor_state& s, std::size_t k) {
   constexpr std::size_t most_failures = 3;
-  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays, s.by_rows}];
+  auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays, s.accumulates, s.by_rows}];
   all.resize(s.segments().size());
   auto& x = all[k];
   if (x.loaded && !x.work && x.failures < most_failures) {

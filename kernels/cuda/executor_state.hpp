@@ -89,10 +89,10 @@ struct executor_state {
   /// Work space for one instruction.
   buffer<double> space;
   staged_buffer<double> scalars;
-  /// For a gradient that stays on the device: the parts into which its norm is divided, and the sum
-  /// of squares of each part.
-  std::vector<norm_part> norm_parts = norm_parts_of(*what);
-  staged_buffer<double> squares;
+  /// For a gradient that stays on the device: its norm, and, with gpu_options::accumulates, the
+  /// gradient of earlier runs.
+  gradient_norm norm;
+  buffer<float> earlier;
   /// Sums of the current instruction over samples, for example for batch normalization: first over
   /// the samples of this worker, and after give_sums() over those of all workers.
   staged_buffer<double> totals;
@@ -104,6 +104,9 @@ struct executor_state {
   /// True if the gradient of the current run stays on the device. The last work of the run is then
   /// to compute the norm of the gradient.
   bool stays = false;
+  /// True if the current run adds its gradient to that of the previous run, which was copied to
+  /// `earlier`.
+  bool accumulates = false;
   /// True if the current run copies only the rows of tables in run_arguments::table_rows. Before
   /// its first instruction, these rows of the gradient are set to 0. Other rows are not defined.
   bool by_rows = false;
@@ -162,10 +165,10 @@ struct executor_state {
     /// How often recording has failed.
     std::size_t failures = 0;
   };
-  /// The keys are `rows`, `all_rows`, `current_feeds`, `stays` and `by_rows`. Each value has an
-  /// element for each segment. The first run with a key sets `loaded`, the second one sets `work`.
+  /// The keys are `rows`, `all_rows`, `current_feeds`, `stays`, `accumulates` and `by_rows`. Each
+  /// value has an element for each segment. The first run with a key sets `loaded`, the second one sets `work`.
   /// If recording fails, a later run sets `work`, or it stays null.
-  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool, bool>,
+  std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool, bool, bool>,
            std::vector<recorded_segment>>
     recorded;
 

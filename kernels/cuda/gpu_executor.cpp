@@ -39,7 +39,7 @@ gpu_executor::gpu_executor(std::unique_ptr<device> gpu, std::shared_ptr<const pl
 std::shared_ptr<gpu_executor::work> gpu_executor::make_work(std::unique_ptr<device> gpu,
                                                             std::shared_ptr<const plan> what,
                                                             const gpu_options& how) {
-  const auto bytes = executor::memory_bytes(*what);
+  const auto bytes = executor::memory_bytes(*what, 0, how);
   try {
     return std::make_shared<work>(std::move(gpu), std::move(what), how);
   } catch (const device_error& error) {

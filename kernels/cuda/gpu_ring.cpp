@@ -11,9 +11,6 @@ namespace troupe::cuda {
 
 namespace {
 
-/// The largest number of ranks whose gradients one launch can add up.
-constexpr std::size_t most_ranks = most_chain_steps + 1;
-
 void connect(device& from, std::size_t other) {
   if (!from.reach(other))
     throw device_error("the GPU " + from.name() + " (number " + std::to_string(from.number())
@@ -26,8 +23,8 @@ gpu_ring::gpu_ring(std::function<std::unique_ptr<device>(std::size_t)> open,
                    std::span<const std::size_t> gpus)
   : open_(std::move(open)), gpus_(gpus.begin(), gpus.end()),
     ring_(std::make_shared<replica_ring>(gpus.size())) {
-  if (gpus.size() < 2 || gpus.size() > most_ranks)
-    throw device_error("GPUs add up the gradients of 2 to " + std::to_string(most_ranks)
+  if (gpus.size() < 2 || gpus.size() > most_terms)
+    throw device_error("GPUs add up the gradients of 2 to " + std::to_string(most_terms)
                        + " workers; there are " + std::to_string(gpus.size()));
   std::vector<std::unique_ptr<device>> all;
   for (const auto index : std::set(gpus.begin(), gpus.end()))

@@ -29,9 +29,10 @@ public:
     check_types(*gpu, what);
     prepare_products(*gpu, what);
   }
-  gpu_memory memory_of(const plan& what, std::size_t sparse_entries) const override {
+  gpu_memory memory_of(const plan& what, std::size_t sparse_entries,
+                       const gpu_options& how) const override {
     const auto rows = table_rows::memory_bytes(what, sparse_entries);
-    return {executor::memory_bytes(what, sparse_entries) + rows,
+    return {executor::memory_bytes(what, sparse_entries, how) + rows,
             executor::pinned_bytes(what, sparse_entries) + rows};
   }
   std::unique_ptr<device_executor> make_executor(std::size_t index,

@@ -1,31 +1,38 @@
 #pragma once
 
-#include "kernels/plan/plan.hpp"
-#include "kernels/range.hpp"
+#include "kernels/cuda/device.hpp"
+#include "kernels/cuda/staged_buffer.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 
+#include <cstddef>
+#include <span>
 #include <vector>
-
-// Internal to the executor: the norm of a gradient that stays on the device.
 
 namespace troupe::cuda {
 
-struct executor_state;
+/// Computes the squared norm of a gradient, or of a range of a gradient, in device memory.
+class gradient_norm {
+public:
+  gradient_norm() = default;
+  /// @param parts the parts of the gradient (norm_parts_of). Each takes two launches.
+  gradient_norm(device& where, std::vector<norm_part> parts);
 
-/// A part of the gradient, whose squares are added up together.
-struct norm_part {
-  range where;
-  /// False for statistics of layers. Statistics are not part of the norm, but they must be finite.
-  bool counts = true;
+  /// Bytes of device memory, and of pinned memory.
+  static std::size_t bytes(std::span<const norm_part> parts) noexcept {
+    return parts.size() * sizeof(double);
+  }
+
+  /// Submits kernels that compute the sum of squares of each part.
+  /// @param space sum_space doubles (reductions.hpp) in device memory
+  void submit(stream where, const float* gradient, double* space) const;
+  /// Submits a copy of these sums to the host.
+  void fetch(stream where) const { squares_.fetch(where, 0, squares_.size()); }
+  /// The squared norm (troupe::squared_norm). The copy must have ended.
+  double squared() const { return squared_norm(parts_, squares_.host()); }
+
+private:
+  std::vector<norm_part> parts_;
+  staged_buffer<double> squares_;
 };
-
-/// The parts of the plan's gradient. Frozen parameters are in no part. Empty for a plan without
-/// gradients.
-std::vector<norm_part> norm_parts_of(const plan& what);
-
-/// Submits kernels that compute the sum of squares of each part.
-void submit_norm(executor_state& s);
-
-/// Computes run_result::squared_norm. The sums of squares must have arrived in the host's memory.
-double squared_norm_of(const executor_state& s);
 
 } // namespace troupe::cuda

@@ -3,34 +3,20 @@
 #include "kernels/cuda/elementwise.hpp"
 #include "kernels/cuda/reductions.hpp"
 
-#include <cmath>
 #include <utility>
 
 namespace troupe::cuda {
 
-namespace {
-
-/// out (n) = ((x[0] + x[1]) + x[2]) + ..., in one pass.
-void add_in_order(stream where, std::size_t n, const std::vector<const float*>& x, float* out) {
-  const auto count = static_cast<std::uint32_t>(x.size());
-  std::vector<element_step> program;
-  for (std::uint32_t i = 1; i < count; ++i)
-    program.push_back({operation::add, i == 1 ? 0 : count, i, 0, count});
-  elementwise(where, program, n, x, count > 2 ? 1 : 0, out);
-}
-
-} // namespace
-
-ring_sum::ring_sum(ring_seat seat, range where)
+ring_sum::ring_sum(ring_seat seat, range where, const std::vector<norm_part>& parts)
   : seat_(std::move(seat)), memory_(seat_.ring->replicas[seat_.rank]), gpu_(memory_->updates.get()),
     where_(where), number_(memory_->sums.size()),
     segments_(split_evenly(where.size(), seat_.ring->replicas.size())), space_(*gpu_, sum_space),
-    squares_(*gpu_, 1), checked_(gpu_->make_event()) {
+    norm_(*gpu_, parts), checked_(gpu_->make_event()) {
   memory_->sums.push_back({{*gpu_, where.size()}, gpu_->make_event()});
 }
 
-std::size_t ring_sum::memory_bytes(std::size_t n) noexcept {
-  return n * sizeof(float) + (sum_space + 1) * sizeof(double);
+std::size_t ring_sum::memory_bytes(std::size_t n, std::span<const norm_part> parts) noexcept {
+  return n * sizeof(float) + sum_space * sizeof(double) + gradient_norm::bytes(parts);
 }
 
 void ring_sum::add_up() {
@@ -60,17 +46,15 @@ void ring_sum::gather() {
                       seat_.ring->replicas[rank]->updates->number(),
                       sum_of(rank).values.data() + segment.begin, segment.size() * sizeof(float));
   }
-  sum_of_squares(where, where_.size(), data(), space_.data(), {squares_.data(), nullptr});
-  squares_.fetch(where, 0, 1);
+  norm_.submit(where, data(), space_.data());
+  norm_.fetch(where);
   checked_->record(where);
 }
 
-// A sum of squares in double is finite exactly if all elements are finite: the square of a finite
-// float does not overflow in double, and neither does the sum of any number of such squares.
-bool ring_sum::is_finite() {
+double ring_sum::squared_norm() {
   gpu_->enter();
   checked_->wait();
-  return std::isfinite(squares_.host()[0]);
+  return norm_.squared();
 }
 
 void ring_sum::clear_gradient() {

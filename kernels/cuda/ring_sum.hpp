@@ -1,12 +1,13 @@
 #pragma once
 
 #include "kernels/cuda/device.hpp"
+#include "kernels/cuda/gradient_norm.hpp"
 #include "kernels/cuda/replica_memory.hpp"
-#include "kernels/cuda/staged_buffer.hpp"
 #include "kernels/range.hpp"
 
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace troupe::cuda {
@@ -14,25 +15,28 @@ namespace troupe::cuda {
 /// One rank's part in adding up the gradients of a range of n parameters over the R replicas of a
 /// ring. See device_updater::add_up. Each rank adds up one segment of the range. For this, it reads
 /// (R - 1) n / R elements from other ranks. Then it copies the sums of the other segments, which
-/// are also (R - 1) n / R elements. Only one number goes through the host: it shows whether the sum
-/// is finite.
+/// are also (R - 1) n / R elements. Only the norm of the sum goes through the host. It also
+/// shows whether the sum is finite.
 ///
 /// All work of a rank is in the main stream of its replica's updaters. Each rank records an event
 /// after it has added up its segment. Before another rank copies this segment, its stream waits for
-/// this event. When is_finite() has returned for all ranges, no rank reads this rank's gradient any
+/// this event. When squared_norm() has returned for all ranges, no rank reads this rank's gradient any
 /// more, and this rank reads no memory of other ranks.
 class ring_sum {
 public:
   /// @param where the range, counted in the parameters of the whole replica
-  ring_sum(ring_seat seat, range where);
+  /// @param parts see updater_sizes::norm_parts
+  ring_sum(ring_seat seat, range where, const std::vector<norm_part>& parts);
 
   /// Bytes of device memory for a range of n elements, and bytes of pinned memory.
-  static std::size_t memory_bytes(std::size_t n) noexcept;
-  static std::size_t pinned_bytes() noexcept { return sizeof(double); }
+  static std::size_t memory_bytes(std::size_t n, std::span<const norm_part> parts) noexcept;
+  static std::size_t pinned_bytes(std::span<const norm_part> parts) noexcept {
+    return gradient_norm::bytes(parts);
+  }
 
   void add_up();
   void gather();
-  bool is_finite();
+  double squared_norm();
   void clear_gradient();
 
   /// The sum, n elements.
@@ -52,10 +56,9 @@ private:
   /// The position of this sum in replica_memory::sums.
   std::size_t number_;
   std::vector<range> segments_;
-  /// Work space, and the sum of the squares of all elements. If an element is not finite, the sum
-  /// of squares is not finite either.
+  /// Work space of the norm.
   buffer<double> space_;
-  staged_buffer<double> squares_;
+  gradient_norm norm_;
   std::unique_ptr<event> checked_;
 };
 

@@ -67,7 +67,7 @@ updater::updater(std::shared_ptr<replica_memory> replica, std::size_t begin,
   part_ = replica_->parts.size();
   replica_->parts.push_back({begin, sizes.elements, weights_.data()});
   if (sizes.in_ring)
-    sum_.emplace(std::move(seat), range{begin, begin + sizes.elements});
+    sum_.emplace(std::move(seat), range{begin, begin + sizes.elements}, sizes.norm_parts);
 }
 
 updater::~updater() {
@@ -86,14 +86,14 @@ std::size_t updater::memory_bytes(const updater_sizes& sizes, bool staged) {
   const std::size_t vectors = 1 + (sizes.gradient_there ? 0 : 1) + sizes.slots
     + (sizes.moment_apart ? 1 : 0) + (staged ? 1 + sizes.slots : 0);
   return vectors * sizes.elements * sizeof(float)
-    + (sizes.in_ring ? ring_sum::memory_bytes(sizes.elements) : 0)
+    + (sizes.in_ring ? ring_sum::memory_bytes(sizes.elements, sizes.norm_parts) : 0)
     + (sizes.by_tensor ? sum_space : 0) * sizeof(double) + range_bytes(sizes);
 }
 
 std::size_t updater::pinned_bytes(const updater_sizes& sizes) {
   const std::size_t vectors = (sizes.moment_apart ? 1 : 0) + (sizes.gradient_there ? 0 : 1);
-  return vectors * sizes.elements * sizeof(float) + (sizes.in_ring ? ring_sum::pinned_bytes() : 0)
-    + range_bytes(sizes);
+  return vectors * sizes.elements * sizeof(float)
+    + (sizes.in_ring ? ring_sum::pinned_bytes(sizes.norm_parts) : 0) + range_bytes(sizes);
 }
 
 void updater::reserve_stage() {

@@ -73,7 +73,7 @@ public:
   void write_weights(std::span<const float> values) override;
   void add_up() override { sum_->add_up(); }
   void gather() override { sum_->gather(); }
-  bool sum_is_finite() override { return sum_->is_finite(); }
+  double squared_norm_of_sum() override { return sum_->squared_norm(); }
   void clear_gradient() override { sum_->clear_gradient(); }
 
 private:

@@ -72,6 +72,9 @@ struct gpu_options {
   /// after each of them. If an instruction fails, the error then names this instruction. Use it
   /// only to find faults, because it is slow.
   bool check_kernels = false;
+  /// True if runs use run_arguments::accumulates. The executor then has memory for another
+  /// gradient.
+  bool accumulates = false;
 };
 
 class device_replica;
@@ -106,7 +109,8 @@ public:
   /// matrix products. The driver needs more memory for each process (its context).
   /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the
   /// memory of entries
-  virtual gpu_memory memory_of(const plan& what, std::size_t sparse_entries) const = 0;
+  virtual gpu_memory memory_of(const plan& what, std::size_t sparse_entries,
+                               const gpu_options& how = {}) const = 0;
 
   /// Makes an executor, and allocates all memory of the GPU that its runs need. Throws device_error
   /// if the GPU cannot be used or has too little memory. Also throws the errors of `check`.

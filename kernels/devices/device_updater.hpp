@@ -2,6 +2,7 @@
 
 #include "kernels/devices/device_error.hpp"
 #include "kernels/graph/layout.hpp"
+#include "kernels/optimizers/gradient_norm.hpp"
 #include "kernels/optimizers/optimizer.hpp"
 #include "kernels/range.hpp"
 
@@ -10,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace troupe {
 
@@ -79,6 +81,8 @@ struct updater_sizes {
   /// True if gradient_there is true, and the gradients are added up over all replicas of a
   /// device_ring.
   bool in_ring = false;
+  /// Used only if in_ring is true: the parts of the range, for the norm of the sum.
+  std::vector<norm_part> norm_parts = {};
   /// True if no update sets range_update::only. A GPU then needs no memory for the positions of
   /// these elements.
   bool whole = false;
@@ -131,13 +135,15 @@ public:
   ///    Call it when the runs of all ranks have ended.
   /// 2. gather(): This rank copies each other segment from the rank that adds it up. Call it when
   ///    all ranks have called add_up().
-  /// 3. sum_is_finite(): Waits for the sum, and returns true if all its elements are finite. After
-  ///    that, this replica may run again, or add up again.
+  /// 3. squared_norm_of_sum(): Waits for the sum. Returns the sum of squares of its elements,
+  ///    without statistics of layers. It is NaN if an element is not finite. (Elements of frozen
+  ///    parameters do not matter.) All replicas get the same bits. After that, this replica may
+  ///    run again, or add up again.
   virtual void add_up() {}
   virtual void gather() {}
-  virtual bool sum_is_finite() { return true; }
+  virtual double squared_norm_of_sum() { return 0; }
   /// Sets the gradient of this replica to 0 in the range of this updater, and waits. Call it after
-  /// sum_is_finite(), and before any rank calls add_up() again.
+  /// squared_norm_of_sum(), and before any rank calls add_up() again.
   virtual void clear_gradient() {}
 
   /// All elements of a slot of the state. Valid until the next call of any function.

@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/reduce.hpp"
 
+#include <cmath>
+#include <cstddef>
 #include <limits>
 
 namespace troupe {
@@ -45,6 +47,34 @@ double squared_norm(const layout& parameters, range where, std::span<const float
       result = std::numeric_limits<double>::quiet_NaN();
     return true;
   });
+  return result;
+}
+
+std::vector<norm_part> norm_parts_of(const layout& parameters, range where) {
+  std::vector<norm_part> result;
+  for (const auto& tensor : parameters.entries()) {
+    const auto common = intersect(tensor.elements(), where);
+    if (tensor.kind == parameter_kind::frozen || common.empty())
+      continue;
+    const range here{common.begin - where.begin, common.end - where.begin};
+    const bool counts = tensor.kind == parameter_kind::trainable;
+    if (!result.empty() && result.back().where.end == here.begin && result.back().counts == counts)
+      result.back().where.end = here.end;
+    else
+      result.push_back({here, counts});
+  }
+  return result;
+}
+
+// A sum of squares in double is finite exactly if all elements are finite: the square of a finite
+// float does not overflow in double, and neither does the sum of any number of such squares.
+double squared_norm(std::span<const norm_part> parts, std::span<const double> squares) {
+  double result = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!std::isfinite(squares[i]))
+      return std::numeric_limits<double>::quiet_NaN();
+    result += parts[i].counts ? squares[i] : 0;
+  }
   return result;
 }
 

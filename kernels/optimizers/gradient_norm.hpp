@@ -5,6 +5,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 namespace troupe {
 
@@ -27,6 +28,21 @@ double squared_norm(const layout& parameters, range where, std::span<const float
 /// @param parts relative to where.begin
 double squared_norm(const layout& parameters, range where, std::span<const float> values,
                     const range_list& parts);
+
+/// A part of a gradient whose squares are added up together.
+struct norm_part {
+  range where;
+  /// False for statistics of layers. Statistics are not part of the norm, but they must be finite.
+  bool counts = true;
+};
+
+/// The parts of the range `where` of the flat gradient. They are as long as possible, and their
+/// positions are relative to where.begin. Frozen parameters are in no part.
+std::vector<norm_part> norm_parts_of(const layout& parameters, range where);
+
+/// The squared norm. It is NaN if an element of a part is not finite.
+/// @param squares the sum of squares of each part
+double squared_norm(std::span<const norm_part> parts, std::span<const double> squares);
 
 /// The name of the first tensor with an element in `where` that is not finite. Empty if all
 /// elements are finite.

@@ -70,8 +70,9 @@ BOOST_AUTO_TEST_CASE(what_stays_on_a_gpu) {
   BOOST_TEST((of(ring, 2) == weights));
   BOOST_TEST((of(local, 2) == gradients));
   BOOST_TEST((of(local + clipped, 2) == gradients));
-  BOOST_TEST((of(ring + clipped, 1) == weights));
-  BOOST_TEST((of(ring + fields{"accumulate=2"}, 1) == weights));
+  BOOST_TEST((of(ring + clipped, 1) == gradients));
+  BOOST_TEST((of(ring + clipped, 2) == weights));
+  BOOST_TEST((of(ring + fields{"accumulate=2"}, 1) == gradients));
   BOOST_TEST((of(ring + fields{"precision=FLOAT16"}, 1) == weights));
   BOOST_TEST((of(ring + fields{"precision=BFLOAT16"}, 1) == gradients));
   BOOST_TEST((of(ring + fields{"moving_average={decay: 0.9}"}, 1) == host));
@@ -104,8 +105,8 @@ BOOST_AUTO_TEST_CASE(replicas_on_a_gpu_train_like_those_of_the_cpu) {
 }
 
 // Settings that move data to the host do not change the weights. With a divided optimizer
-// (ring.shard_optimizer), the replica is in the host's memory. With clipping, gradients are copied
-// to the host, even if their norm is small.
+// (ring.shard_optimizer), the replica is in the host's memory. Without batches to add up or a norm
+// to wait for, updates begin earlier.
 BOOST_AUTO_TEST_CASE(the_bits_do_not_depend_on_where_a_replica_is) {
   const auto hash_of = [](const fields& how, std::size_t workers) {
     const auto run = train(job_with(cnn, how + fields{on_gpu}), workers, gpus(1));
@@ -158,6 +159,11 @@ BOOST_AUTO_TEST_CASE(what_steps_copy) {
   const more_steps alone{ring};
   BOOST_TEST(alone.in < alone.weights / 2);
   BOOST_TEST(alone.out < alone.weights / 2);
+  for (const std::string more : {"optimizer.clip_norm=0.5", "accumulate=2"}) {
+    const more_steps other{ring + fields{more}};
+    BOOST_TEST(other.in < other.weights / 2);
+    BOOST_TEST(other.out < other.weights / 2);
+  }
   const more_steps apart{{"protocol=LOCAL_SGD", "local_sgd.every=1000"}};
   BOOST_TEST(apart.in < apart.weights / 2);
   BOOST_TEST(apart.out < apart.weights / 2);
@@ -274,6 +280,8 @@ BOOST_AUTO_TEST_CASE(memory_of_a_replica_on_a_gpu) {
   // Six vectors: the weights and two slots of the optimizer's state, in two copies each. The
   // seventh is the sum of the gradients.
   BOOST_TEST((more_than_shards(ring, 1) == std::pair<std::size_t, std::size_t>{6, 0}));
+  BOOST_TEST((more_than_shards(ring + fields{"accumulate=2"}, 1)
+              == std::pair<std::size_t, std::size_t>{7, 0}));
   BOOST_TEST((more_than_shards(ring, 2) == std::pair<std::size_t, std::size_t>{7, 1}));
 }
 

@@ -248,7 +248,7 @@ private:
   void work(rank& x) {
     std::vector<ring_contribution> start;
     if (x.worked == x.replica.buckets()) {
-      x.step.commit(x.own.finite, start);
+      x.step.commit(x.own.finite, 0, start);
     } else {
       const auto where = x.replica.where(x.worked);
       x.step.contribute(where, x.own.samples,

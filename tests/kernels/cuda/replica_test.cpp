@@ -17,11 +17,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
+#include <stdexcept>
 #include <vector>
 
 using namespace troupe;
@@ -214,6 +216,58 @@ BOOST_AUTO_TEST_CASE(a_replica_trains_as_through_the_host) {
   });
 }
 
+// Three runs accumulate their gradients. Each has other dropout masks. The third one is recorded
+// with this sum, and then replayed.
+BOOST_AUTO_TEST_CASE(gradients_that_accumulate) {
+  const example x;
+  const auto n = x.initial.size();
+  const auto feeds = x.m.feeds();
+  with_all_orders([&](std::optional<std::uint64_t> order) {
+    const auto memory =
+      std::make_shared<cuda::replica_memory>(std::make_unique<simulated_device>(order));
+    cuda::updater updates(memory, 0, {.elements = n, .gradient_there = true});
+    updates.write_weights(x.initial);
+    cuda::gpu_executor run(std::make_unique<simulated_device>(order), x.what, x.on_cpu,
+                           {.accumulates = true}, memory);
+    run.take_weights();
+    std::vector<float> gradient(n);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      std::vector<float> expected(n);
+      for (std::uint64_t batch = 0; batch < 3; ++batch) {
+        run.advance(x.arguments(feeds, 3 * step + batch)).value();
+        run.read_gradient(gradient);
+        std::ranges::transform(expected, gradient, expected.begin(), std::plus{});
+      }
+      for (std::uint64_t batch = 0; batch < 3; ++batch) {
+        auto how = x.arguments(feeds, 3 * step + batch);
+        how.accumulates = batch > 0;
+        const auto norm = run.advance(how).value().squared_norm;
+        if (batch < 2)
+          continue;
+        run.read_gradient(gradient);
+        BOOST_TEST(same_bits(gradient, expected));
+        const auto squares = squared_norm(x.what->parameters(), {0, n}, gradient);
+        BOOST_TEST(std::fabs(norm - squares) <= 1e-12 * squares);
+      }
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(gradients_that_cannot_accumulate) {
+  const example x;
+  const auto feeds = x.m.feeds();
+  auto how = x.arguments(feeds, 1);
+  how.accumulates = true;
+  replica there(
+    x, [] { return std::make_unique<simulated_device>(); }, true);
+  BOOST_CHECK_THROW(there.run->advance(how), std::invalid_argument);
+  cuda::gpu_executor other(std::make_unique<simulated_device>(), x.what, x.on_cpu,
+                           {.accumulates = true});
+  std::vector<float> gradient(x.initial.size());
+  how.gradient = gradient;
+  BOOST_CHECK_THROW(other.advance(how), std::invalid_argument);
+}
+
 // A step copies its feeds, the loss and the norm. It allocates nothing, and waits once. All kernels
 // of the executor are in recordings, so only its copy of the weights is submitted alone. One launch
 // updates the weights of both updaters, and one launch copies them to the executor.
@@ -380,6 +434,12 @@ BOOST_AUTO_TEST_CASE(memory_of_a_replica) {
     BOOST_TEST(devices[1]->allocated_bytes() == cuda::executor::memory_bytes(*x.what));
     BOOST_TEST(devices[1]->pinned_bytes() == cuda::executor::pinned_bytes(*x.what));
   }
+  simulated_device gpu;
+  const gpu_options how{.accumulates = true};
+  const cuda::executor sums(gpu, x.what, how);
+  BOOST_TEST(gpu.allocated_bytes() == cuda::executor::memory_bytes(*x.what, 0, how));
+  BOOST_TEST(gpu.allocated_bytes()
+             == cuda::executor::memory_bytes(*x.what) + x.initial.size() * sizeof(float));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

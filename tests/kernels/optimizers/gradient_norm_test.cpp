@@ -56,6 +56,33 @@ BOOST_AUTO_TEST_CASE(state_does_not_count_and_parts_add_up) {
   }
 }
 
+// The parts of a range: tensors of the same kind that follow each other are one part. Frozen
+// parameters are in no part, and do not matter.
+BOOST_AUTO_TEST_CASE(a_norm_of_sums_of_squares) {
+  auto layout = example();
+  layout.add("c.weight", {3});
+  layout.add("frozen", {7}, {}, parameter_kind::frozen);
+  layout.add("d.weight", {2});
+  const auto n = layout.size();
+  const auto parts = norm_parts_of(layout, {5, n});
+  BOOST_TEST_REQUIRE(parts.size() == 4U);
+  const std::size_t state = 31 * 17 - 5;
+  BOOST_TEST((parts[0].where == range{0, state}));
+  BOOST_TEST((parts[1].where == range{state, state + 31}));
+  BOOST_TEST((parts[2].where == range{state + 31, n - 5 - 9}));
+  BOOST_TEST((parts[3].where == range{n - 5 - 2, n - 5}));
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    BOOST_TEST(parts[i].counts == (i != 1));
+  BOOST_TEST(squared_norm(parts, std::vector<double>{1, 20, 300, 4000}) == 4301);
+  constexpr auto inf = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    std::vector<double> squares(parts.size(), 1);
+    squares[i] = inf;
+    BOOST_TEST(std::isnan(squared_norm(parts, squares)));
+  }
+  BOOST_TEST(norm_parts_of(layout, {n - 8, n - 3}).empty());
+}
+
 // Only the given parts are read. They may begin and end within tensors, and contain several.
 BOOST_AUTO_TEST_CASE(parts_of_a_gradient) {
   const auto layout = example();
