@@ -205,18 +205,23 @@ gpu_memory device_memory(const job_context& context, const task_name& task, std:
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
     const auto where = task.job == job_kind::worker ? residence_of(context, workers, in_ring)
                                                     : residence::host;
-    auto result = gpus->memory_of(
-      *what, records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0,
-      {.accumulates = accumulates(context, where)});
+    const auto entries =
+      records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0;
+    auto result =
+      gpus->memory_of(*what, entries, {.accumulates = accumulates(context, where)});
+    const auto add = [&](const gpu_memory& more) {
+      result.device += more.device;
+      result.pinned += more.pinned;
+    };
     if (task.job == job_kind::worker)
       result.pinned += pinned_batches(context) * pinned_batch_bytes(context);
+    if (task.job == job_kind::worker && context.protocol.weights == weights_at::shards)
+      add(gpus->memory_of_rows(*what, entries, context.job.accumulate()));
     if (where != residence::host) {
       auto sizes = range_updater::sizes_of(context, context.parameters().size(), false);
       sizes.gradient_there = where == residence::gradients_on_gpu;
       sizes.in_ring = in_ring;
-      const auto replica = gpus->memory_of(sizes, true);
-      result.device += replica.device;
-      result.pinned += replica.pinned;
+      add(gpus->memory_of(sizes, true));
     }
     return result;
   }

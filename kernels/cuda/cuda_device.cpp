@@ -28,10 +28,15 @@ cudaStream_t handle_of(stream x) {
 
 class cuda_graph final : public recording {
 public:
-  /// Takes ownership of the graph.
-  explicit cuda_graph(cudaGraph_t graph) {
-    const auto error = cudaGraphInstantiate(&executable_, graph, 0);
+  /// Takes ownership of the graph. Also reserves the memory that the first launch needs, so that
+  /// only this function fails if there is too little.
+  cuda_graph(cudaGraph_t graph, stream where) {
+    auto error = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
+    check_cuda(error, "a CUDA graph");
+    error = cudaGraphUpload(executable_, handle_of(where));
+    if (error != cudaSuccess)
+      cudaGraphExecDestroy(executable_);
     check_cuda(error, "a CUDA graph");
   }
   ~cuda_graph() override { cudaGraphExecDestroy(executable_); }
@@ -244,7 +249,7 @@ public:
     const auto ends_here = std::move(recording_);
     cudaGraph_t graph = nullptr;
     check_cuda(cudaStreamEndCapture(handle_of(where), &graph), "recording a CUDA graph");
-    return std::make_unique<cuda_graph>(graph);
+    return std::make_unique<cuda_graph>(graph, where);
   }
 
 private:

@@ -55,9 +55,11 @@ std::size_t product_bytes(const plan& what);
 /// For each size of a batch, the first run loads the kernels, and the second run records each
 /// segment (a CUDA graph). Later runs with this size submit the recordings. If a recording fails,
 /// for example because the GPU has too little memory, the segment runs without it. Later runs
-/// record again, but after three failures, this segment is never recorded for this size. Runs that
-/// copy only rows of tables (run_arguments::table_rows) have recordings of their own. The copies of
-/// rows are not recorded, because each batch selects other rows.
+/// record again, but after three failures, this segment is no longer recorded for this size. All
+/// recordings, and numbers of failures, are dropped if there are too many sizes, or if the memory
+/// for a sparse feed grows. Runs that copy only rows of tables (run_arguments::table_rows), and runs
+/// that accumulate gradients, have recordings of their own. The copies of rows are not recorded,
+/// because each batch selects other rows.
 ///
 /// A plan with gradients has two sets of device memory for feeds. While a run computes with one
 /// set, the dense feeds of an announced batch (run_arguments::next) are copied to the other set on

@@ -31,9 +31,13 @@ public:
   }
   gpu_memory memory_of(const plan& what, std::size_t sparse_entries,
                        const gpu_options& how) const override {
-    const auto rows = table_rows::memory_bytes(what, sparse_entries);
-    return {executor::memory_bytes(what, sparse_entries, how) + rows,
-            executor::pinned_bytes(what, sparse_entries) + rows};
+    return {executor::memory_bytes(what, sparse_entries, how),
+            executor::pinned_bytes(what, sparse_entries)};
+  }
+  gpu_memory memory_of_rows(const plan& what, std::size_t sparse_entries,
+                            std::size_t batches) const override {
+    const auto bytes = table_rows::memory_bytes(what, sparse_entries, batches);
+    return {bytes, bytes};
   }
   std::unique_ptr<device_executor> make_executor(std::size_t index,
                                                  std::shared_ptr<const plan> what,

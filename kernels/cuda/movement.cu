@@ -213,7 +213,8 @@ struct merge_runs_kernel {
 /// occurs often, such as padding, still has a warp for each chunk.
 struct collect_kernel {
   /// If enough keys have the id, a lane loads this many elements before it adds the first one. So
-  /// it waits for memory only once for all of them. They are added in the order of their keys.
+  /// it waits for memory only twice for all of them: for their keys, and for the elements. They are
+  /// added in the order of their keys.
   static constexpr unsigned loads = 8;
   view<const std::uint64_t> keys; // (n)
   view<const float> dy;           // (n, columns)

@@ -1,6 +1,7 @@
 #include "kernels/cuda/size_limits.hpp"
 
 #include "kernels/cpu/convolution.hpp"
+#include "kernels/cpu/executor_state.hpp"
 #include "kernels/error.hpp"
 #include "kernels/plan/attention_layout.hpp"
 
@@ -69,6 +70,31 @@ struct checked_sizes {
     check("ids in all samples", ids.shape.has_batch() ? times(rows, n) : n, true);
   }
 
+  void check_product() const {
+    for (const auto* matrix : {&x.inputs[0], &x.inputs[1]}) {
+      const auto size = matrix_extent(matrix->shape, rows);
+      check("rows in a matrix", size.rows, matrix->shape.has_batch());
+      check("columns in a matrix", size.columns, false);
+    }
+  }
+
+  /// The last two dimensions of an operand are those of a matrix, and the others count matrices.
+  void check_products() const {
+    for (const auto* matrices : {&x.inputs[0], &x.inputs[1]}) {
+      const auto& shape = matrices->shape;
+      std::size_t count = 1;
+      for (std::size_t axis = 0; axis < shape.rank(); ++axis) {
+        const bool samples = shape[axis] == shape::batch;
+        const auto extent = samples ? rows : static_cast<std::size_t>(shape[axis]);
+        if (axis + 2 < shape.rank())
+          count = times(count, extent);
+        else
+          check("rows or columns in a matrix", extent, samples);
+      }
+      check("matrices in all samples", count, shape.has_batch());
+    }
+  }
+
   void check_attention() const {
     const attention_layout size(x, rows);
     check("rows in all heads of all samples",
@@ -78,29 +104,28 @@ struct checked_sizes {
 
 } // namespace
 
+// Most gradients count the same things as the instructions before them, so they need no check.
 void check_sizes(const plan& what) {
   for (const auto& x : what.instructions()) {
     const checked_sizes sizes{x, what.max_rows()};
     switch (x.op) {
+    case operation::matmul:
+      sizes.check_product();
+      break;
+    case operation::batched_matmul:
+      sizes.check_products();
+      break;
     case operation::conv2d:
       sizes.check_convolution(x.inputs[0], x.output, x.output);
       break;
     case operation::conv2d_input_gradient:
       sizes.check_convolution(x.output, x.inputs[0], x.output);
       break;
-    case operation::conv2d_weight_gradient:
-      sizes.check_convolution(x.inputs[0], x.inputs[1], x.inputs[1]);
-      break;
     case operation::max_pool_select:
     case operation::average_pool:
       sizes.check_images(x.inputs[0]);
       break;
-    case operation::max_pool_gradient:
-    case operation::average_pool_gradient:
-      sizes.check_images(x.output);
-      break;
     case operation::attention:
-    case operation::attention_gradient:
       sizes.check_attention();
       break;
     case operation::embedding_gradient:

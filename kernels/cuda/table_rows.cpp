@@ -64,7 +64,8 @@ table_rows::table_rows(device& where, const plan& what)
   }
 }
 
-std::size_t table_rows::memory_bytes(const plan& what, std::size_t sparse_entries) noexcept {
+std::size_t table_rows::memory_bytes(const plan& what, std::size_t sparse_entries,
+                                     std::size_t batches) noexcept {
   std::size_t rows = 0;
   std::size_t elements = 0;
   std::size_t all = 0;
@@ -72,14 +73,16 @@ std::size_t table_rows::memory_bytes(const plan& what, std::size_t sparse_entrie
     const auto& tensor = what.parameters().entries()[table.parameter];
     const auto& feed = what.feed(table.feed);
     const auto height = static_cast<std::size_t>(tensor.shape[0]);
-    const auto named = std::min(
-      height, feed.type == dtype::sparse ? sparse_entries : feed.shape.elements(what.max_rows()));
+    const auto of_batch =
+      feed.type == dtype::sparse ? sparse_entries : feed.shape.elements(what.max_rows());
+    const auto named = std::min(height, batches * of_batch);
     rows += named;
     elements += named * (tensor.size / height);
     all += tensor.size;
   }
-  if (2 * (elements + 2 * rows) > all)
-    return 0;
+  // More elements, or more positions, are never packed: is_worth_packing().
+  elements = std::min(elements, all / 2);
+  rows = std::min(rows, all / 4);
   return grown(elements) * sizeof(float) + grown(2 * rows) * sizeof(std::uint32_t);
 }
 

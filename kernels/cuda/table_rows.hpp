@@ -32,8 +32,12 @@ public:
   table_rows(device& where, const plan& what);
 
   /// Bytes of device memory for packed rows, if each sparse feed has this number of entries in a
-  /// batch, and no later batch selects many more rows. They take as many bytes of pinned memory.
-  static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries) noexcept;
+  /// batch, and no id or column occurs twice in the batches of a step. They take as many bytes of
+  /// pinned memory. The memory may become larger if numbers of rows differ from step to step.
+  /// @param batches see run_arguments::table_rows: the rows of a step with several batches are
+  /// copied together
+  static std::size_t memory_bytes(const plan& what, std::size_t sparse_entries,
+                                  std::size_t batches = 1) noexcept;
 
   /// True if copies of these rows (run_arguments::table_rows) take at most half of the bytes of
   /// the tables. Otherwise, whole tables are copied.

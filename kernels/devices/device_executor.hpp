@@ -112,6 +112,12 @@ public:
   virtual gpu_memory memory_of(const plan& what, std::size_t sparse_entries,
                                const gpu_options& how = {}) const = 0;
 
+  /// The memory for runs that copy only rows of tables (run_arguments::table_rows), which an
+  /// executor allocates when such a run needs it.
+  /// @param batches the number of batches of a step
+  virtual gpu_memory memory_of_rows(const plan& what, std::size_t sparse_entries,
+                                    std::size_t batches) const = 0;
+
   /// Makes an executor, and allocates all memory of the GPU that its runs need. Throws device_error
   /// if the GPU cannot be used or has too little memory. Also throws the errors of `check`.
   /// @param on_cpu a plan of the same computation for the CPU, which find_not_finite() runs

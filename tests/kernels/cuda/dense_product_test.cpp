@@ -60,6 +60,7 @@ cuda::buffer<std::byte> sent(cuda::device& gpu, dtype type, const std::vector<fl
   const auto bytes = layer::narrowed(type, x);
   cuda::buffer<std::byte> result(gpu, bytes.size());
   gpu.copy_in(gpu.main_stream(), result.data(), bytes.data(), bytes.size());
+  gpu.synchronize(gpu.main_stream()); // the copy may read `bytes` until then
   return result;
 }
 

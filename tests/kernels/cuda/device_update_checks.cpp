@@ -87,6 +87,7 @@ void check_packing(cuda::device& gpu) {
   const auto sent = [&]<class T>(const std::vector<T>& x) {
     cuda::buffer<T> result(gpu, x.size());
     gpu.copy_in(where, result.data(), x.data(), result.bytes());
+    gpu.synchronize(where); // the copy may read `x` until then
     return result;
   };
   const auto fetched = [&](const cuda::buffer<float>& x) {

@@ -68,6 +68,19 @@ BOOST_AUTO_TEST_CASE(positions_of_convolutions) {
   BOOST_TEST(mentions(error_of(g, y, limit / 63 + 1, true), "pixels in all samples"));
 }
 
+BOOST_AUTO_TEST_CASE(matrices_of_products) {
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 6, 2});
+  const auto dense = matmul(x, g.variable("first.weight", {2, 3}));
+  BOOST_TEST(error_of(g, dense, (limit - 1) / 6, true) == "");
+  const auto text = error_of(g, dense, limit / 6 + 1);
+  BOOST_TEST(mentions(text, "matmul of 357913942 samples has 2147483652 rows in a matrix"), text);
+  const auto pairs = batched_matmul(g.placeholder("a", {shape::batch, 4, 2, 3}),
+                                    g.placeholder("b", {shape::batch, 4, 3, 2}));
+  BOOST_TEST(error_of(g, pairs, (limit - 1) / 4) == "");
+  BOOST_TEST(mentions(error_of(g, pairs, limit / 4), "2147483648 matrices in all samples"));
+}
+
 BOOST_AUTO_TEST_CASE(images_of_convolutions) {
   graph g;
   const std::int64_t side = std::int64_t{1} << 15;

@@ -402,8 +402,15 @@ BOOST_AUTO_TEST_CASE(memory_of_rows) {
     more.named.push_back(row);
   run(there, more, 2, true);
   BOOST_TEST(gpu.allocations() > allocations);
-  // A batch that may select most rows copies whole tables.
-  BOOST_TEST(cuda::table_rows::memory_bytes(*two_tables(11, 1), 9) == 0U);
+  BOOST_TEST(cuda::table_rows::memory_bytes(*what, 3, 3) >= rows);
+  // Batches that select most rows copy whole tables. So packed rows are at most half of the
+  // tables, and their positions, too. Both buffers are half as large again.
+  const auto small = two_tables(12, 1);
+  std::size_t all = 0;
+  for (const auto& table : small->row_sparse_gradients())
+    all += small->parameters().entries()[table.parameter].size;
+  for (const std::size_t batches : {1, 10})
+    BOOST_TEST(cuda::table_rows::memory_bytes(*small, 12, batches) <= 2 * 3 * (all / 4) * 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
