@@ -406,11 +406,11 @@ BOOST_AUTO_TEST_CASE(memory_of_rows) {
   // Batches that select most rows copy whole tables. So packed rows are at most half of the
   // tables, and their positions, too. Both buffers are half as large again.
   const auto small = two_tables(12, 1);
-  std::size_t all = 0;
+  std::size_t elements = 0;
   for (const auto& table : small->row_sparse_gradients())
-    all += small->parameters().entries()[table.parameter].size;
+    elements += small->parameters().entries()[table.parameter].size;
   for (const std::size_t batches : {1, 10})
-    BOOST_TEST(cuda::table_rows::memory_bytes(*small, 12, batches) <= 2 * 3 * (all / 4) * 4);
+    BOOST_TEST(cuda::table_rows::memory_bytes(*small, 12, batches) <= 2 * 3 * (elements / 4) * 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
