@@ -160,7 +160,7 @@ std::string to_text(const proto::DataFingerprint& x) {
 }
 
 std::optional<proto::DataFingerprint> parse_fingerprint(const std::string& text) {
-  text_errors errors{"fingerprint"};
+  text_errors errors{"fingerprint", text, *proto::DataFingerprint::descriptor()};
   google::protobuf::TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   proto::DataFingerprint result;

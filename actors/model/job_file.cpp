@@ -53,7 +53,7 @@ proto::Job parse_job(std::string_view text, std::string_view name) {
     set_lines(job, nullptr);
     return job;
   }
-  text_errors errors{name};
+  text_errors errors{name, text, *proto::Job::descriptor()};
   TextFormat::Parser parser;
   TextFormat::ParseInfoTree places;
   parser.RecordErrorsTo(&errors);

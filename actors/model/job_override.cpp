@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -51,9 +52,10 @@ path_step parse_step(std::string_view text, const override_error& fail) {
 }
 
 /// Finds a field by one step of a path, such as "layer[1]". The field is in `message`. `where` is
-/// the path before this step.
+/// the path before this step, and `rest` is the assignment after it.
 const FieldDescriptor& find_field(const Message& message, const path_step& step,
-                                  const std::string& where, const override_error& fail) {
+                                  const std::string& where, std::string_view rest,
+                                  const override_error& fail) {
   const auto& type = *message.GetDescriptor();
   const auto* field = type.FindFieldByName(step.name);
   const std::string owner = where.empty() ? "a job" : "\"" + where + "\"";
@@ -65,8 +67,8 @@ const FieldDescriptor& find_field(const Message& message, const path_step& step,
     return *field;
   const int size = message.GetReflection()->FieldSize(message, field);
   if (!step.index)
-    fail("\"" + step.name + "\" in " + owner + " is a list; name one element, such as " + step.name
-         + "[0]");
+    fail("\"" + step.name + "\" in " + owner + " is a list; name one element, such as "
+         + (where.empty() ? "" : where + '.') + step.name + "[0]" + std::string{rest});
   if (*step.index > size)
     fail("index " + std::to_string(*step.index) + " is out of range: \"" + step.name + "\" has "
          + std::to_string(size) + " elements; " + std::to_string(size) + " appends one");
@@ -87,17 +89,6 @@ Message& enter(Message& message, const FieldDescriptor& field, const path_step& 
   return *access.MutableRepeatedMessage(&message, &field, *step.index);
 }
 
-void set_message(Message& target, std::string_view value, const override_error& fail) {
-  if (value.size() < 2 || value.front() != '{' || value.back() != '}')
-    fail("expected fields in braces, such as {}, or go on to one of: "
-         + suggestion("", field_names(*target.GetDescriptor())));
-  text_errors errors{"value", false};
-  TextFormat::Parser parser;
-  parser.RecordErrorsTo(&errors);
-  if (!parser.ParseFromString(std::string{value.substr(1, value.size() - 2)}, &target))
-    fail(errors.text());
-}
-
 /// The value in the syntax of the text parser. Enum names may be in upper or lower case.
 std::string scalar_text(const FieldDescriptor& field, std::string_view value,
                         const override_error& fail) {
@@ -113,18 +104,26 @@ std::string scalar_text(const FieldDescriptor& field, std::string_view value,
   return *found;
 }
 
+/// The text without a pair of quotes around it.
+std::string_view without_quotes(std::string_view text) {
+  const bool quoted = text.size() >= 2 && text.front() == text.back()
+    && (text.front() == '"' || text.front() == '\'');
+  return quoted ? text.substr(1, text.size() - 2) : text;
+}
+
 /// Sets a singular field, or appends to a repeated one.
 void set_scalar(Message& message, const FieldDescriptor& field, std::string_view value,
                 const override_error& fail) {
   const auto& access = *message.GetReflection();
   if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    value = without_quotes(value);
     if (field.is_repeated())
       access.AddString(&message, &field, std::string{value});
     else
       access.SetString(&message, &field, std::string{value});
     return;
   }
-  text_errors errors{"value", false};
+  text_errors errors{"value", value, *message.GetDescriptor(), false};
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&errors);
   if (!parser.ParseFieldValueFromString(scalar_text(field, value, fail), &field, &message))
@@ -132,10 +131,51 @@ void set_scalar(Message& message, const FieldDescriptor& field, std::string_view
                                : errors.text());
 }
 
+/// The first field of the message that takes one value, if `value` fits its type. Empty if not.
+std::string first_field_for(const Message& message, std::string_view value) {
+  const auto& type = *message.GetDescriptor();
+  const auto single = [](const FieldDescriptor& x) {
+    return !x.is_repeated() && x.message_type() == nullptr;
+  };
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto& field = *type.field(i);
+    if (!single(field))
+      continue;
+    const std::unique_ptr<Message> scratch{message.New()};
+    try {
+      set_scalar(*scratch, field, value, override_error{""});
+      return field.name();
+    } catch (const input_error&) {
+      break;
+    }
+  }
+  return "";
+}
+
+void set_message(Message& target, std::string_view path, std::string_view value,
+                 const override_error& fail) {
+  const auto& type = *target.GetDescriptor();
+  if (value.size() < 2 || value.front() != '{' || value.back() != '}') {
+    const auto first = first_field_for(target, value);
+    fail("\"" + std::string{path} + "\" has fields; expected one of them"
+         + (first.empty()
+              ? ""
+              : ", such as " + std::string{path} + '.' + first + '=' + std::string{value})
+         + ", or fields in braces, such as {}; " + suggestion("", field_names(type)));
+  }
+  const auto text = value.substr(1, value.size() - 2);
+  text_errors errors{"value", text, type, false};
+  TextFormat::Parser parser;
+  parser.RecordErrorsTo(&errors);
+  if (!parser.ParseFromString(std::string{text}, &target))
+    fail(errors.text());
+}
+
+/// @param path the path of the field, for errors
 void set_field(Message& message, const FieldDescriptor& field, const path_step& step,
-               std::string_view value, const override_error& fail) {
+               std::string_view path, std::string_view value, const override_error& fail) {
   if (field.message_type() != nullptr)
-    return set_message(enter(message, field, step, fail), value, fail);
+    return set_message(enter(message, field, step, fail), path, value, fail);
   set_scalar(message, field, value, fail);
   if (!field.is_repeated())
     return;
@@ -163,9 +203,10 @@ void apply_override(proto::Job& job, std::string_view assignment) {
   while (true) {
     const std::size_t dot = path.find('.');
     const path_step step = parse_step(path.substr(0, dot), fail);
-    const auto& field = find_field(*message, step, where, fail);
+    const auto rest = assignment.substr(equals - path.size() + std::min(dot, path.size()));
+    const auto& field = find_field(*message, step, where, rest, fail);
     if (dot == std::string_view::npos) {
-      set_field(*message, field, step, value, fail);
+      set_field(*message, field, step, assignment.substr(0, equals), value, fail);
       break;
     }
     message = &enter(*message, field, step, fail);

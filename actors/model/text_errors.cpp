@@ -7,6 +7,8 @@
 #include <cctype>
 #include <utility>
 
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+
 namespace troupe {
 
 namespace {
@@ -14,6 +16,8 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::DescriptorPool;
 using google::protobuf::EnumDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::io::Tokenizer;
 
 constexpr std::size_t max_text = 16'384;
 
@@ -39,15 +43,39 @@ std::vector<std::string> quoted_words(std::string_view message) {
   return words;
 }
 
-/// The enum type of a field with this name, in any message of the job's schema.
-const EnumDescriptor* find_enum(const std::string& field) {
-  const auto* file = proto::Job::descriptor()->file();
-  for (int i = 0; i < file->message_type_count(); ++i) {
-    const auto* found = file->message_type(i)->FindFieldByName(field);
-    if (found != nullptr && found->enum_type() != nullptr)
-      return found->enum_type();
+class no_errors final : public google::protobuf::io::ErrorCollector {
+public:
+  void AddError(int, int, const std::string&) override {}
+};
+
+/// The type of the message that is open at a place of a text. Null if it is unknown.
+/// @param type the type of the whole text
+const Descriptor* message_at(int line, int column, std::string_view text, const Descriptor& type) {
+  struct level {
+    const Descriptor* type;
+    const FieldDescriptor* field; // the last field of this message that has fields itself
+  };
+  std::vector<level> open{{&type, nullptr}};
+  no_errors ignored;
+  google::protobuf::io::ArrayInputStream stream{text.data(), static_cast<int>(text.size())};
+  Tokenizer tokens{&stream, &ignored};
+  tokens.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+  while (tokens.Next()) {
+    const auto& token = tokens.current();
+    if (token.line > line || (token.line == line && token.column >= column))
+      break;
+    auto& here = open.back();
+    if (token.type == Tokenizer::TYPE_IDENTIFIER && here.type != nullptr) {
+      const auto* field = here.type->FindFieldByName(token.text);
+      if (field != nullptr && field->message_type() != nullptr)
+        here.field = field;
+    } else if (token.text == "{" || token.text == "<") {
+      open.push_back({here.field != nullptr ? here.field->message_type() : nullptr, nullptr});
+    } else if ((token.text == "}" || token.text == ">") && open.size() > 1) {
+      open.pop_back();
+    }
   }
-  return nullptr;
+  return open.back().type;
 }
 
 /// Rewrites Protobuf's message about a value that is too large or is not a number. Returns an empty
@@ -68,9 +96,11 @@ std::string words_for_number(const std::string& message) {
   return "";
 }
 
+} // namespace
+
 /// Rewrites Protobuf's message. If the message is about a wrong name, the result also has the
 /// nearest valid name.
-std::string in_our_words(const std::string& message) {
+std::string text_errors::in_our_words(int line, int column, const std::string& message) const {
   if (auto words = words_for_number(message); !words.empty())
     return words;
   const auto words = quoted_words(message);
@@ -78,14 +108,15 @@ std::string in_our_words(const std::string& message) {
     if (const auto* type = DescriptorPool::generated_pool()->FindMessageTypeByName(words[0]))
       return "no field \"" + words[1] + "\" in " + type->name() + "; "
         + field_advice(words[1], *type);
-  if (message.starts_with("Unknown enumeration value") && words.size() == 2)
-    if (const auto* type = find_enum(words[1]))
+  if (message.starts_with("Unknown enumeration value") && words.size() == 2) {
+    const auto* type = message_at(line, column, source_, type_);
+    const auto* field = type != nullptr ? type->FindFieldByName(words[1]) : nullptr;
+    if (field != nullptr && field->enum_type() != nullptr)
       return "no value \"" + words[0] + "\" for field \"" + words[1] + "\"; "
-        + suggestion(words[0], value_names(*type));
+        + suggestion(words[0], value_names(*field->enum_type()));
+  }
   return message;
 }
-
-} // namespace
 
 void text_errors::AddError(int line, int column, const std::string& message) {
   if (text_.size() > max_text)
@@ -96,7 +127,7 @@ void text_errors::AddError(int line, int column, const std::string& message) {
   if (positions_)
     text_ += std::to_string(line + 1) + ":" + std::to_string(column + 1) + ":";
   text_ += ' ';
-  text_ += without_long_numbers(in_our_words(message));
+  text_ += without_long_numbers(in_our_words(line, column, message));
 }
 
 namespace {
@@ -109,6 +140,25 @@ std::string find_choice(std::string name, const Descriptor& type) {
     const auto* values = type.field(i)->enum_type();
     if (values != nullptr && values->FindValueByName(name) != nullptr)
       return type.field(i)->name() + ": " + name;
+  }
+  return "";
+}
+
+/// Names of other programs for fields of a job.
+constexpr std::pair<std::string_view, std::string_view> other_names[] = {
+  {"linear", "dense"}, {"fc", "dense"}, {"lr", "learning_rate.base"}, {"batch_size", "data.batch"}};
+
+/// The field of `type`, or of the job, that other programs call `name`: `"dense"`, or
+/// `"learning_rate.base" of the job`. Empty if there is none.
+std::string usual_field(std::string_view name, const Descriptor& type) {
+  for (const auto& [other, path] : other_names) {
+    if (name != other)
+      continue;
+    const std::string last{path.substr(path.rfind('.') + 1)};
+    if (type.FindFieldByName(last) != nullptr)
+      return '"' + last + '"';
+    if (path != last)
+      return '"' + std::string{path} + "\" of the job";
   }
   return "";
 }
@@ -130,6 +180,8 @@ void find_paths(const std::string& name, const Descriptor& type, const std::stri
 } // namespace
 
 std::string field_advice(const std::string& name, const Descriptor& type) {
+  if (const auto usual = usual_field(name, type); !usual.empty())
+    return "did you mean " + usual + "? " + suggestion("", field_names(type));
   const auto valid = suggestion(name, field_names(type));
   if (const auto choice = find_choice(name, type); !choice.empty())
     return "did you mean \"" + choice + "\"? " + valid;
@@ -158,8 +210,12 @@ std::string without_long_numbers(const std::string& text) {
 
 std::vector<std::string> field_names(const Descriptor& type) {
   std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i)
-    names.push_back(type.field(i)->name());
+  for (int i = 0; i < type.field_count(); ++i) {
+    const auto* field = type.field(i);
+    if (field != proto::Layer::descriptor()->FindFieldByName("line")
+        && field != proto::Model::descriptor()->FindFieldByName("onnx_structure"))
+      names.push_back(field->name());
+  }
   return names;
 }
 

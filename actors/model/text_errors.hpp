@@ -13,9 +13,12 @@ namespace troupe {
 class text_errors final : public google::protobuf::io::ErrorCollector {
 public:
   /// @param name is printed before the line
+  /// @param text the text to parse, which must stay valid
+  /// @param type the type of the message in the text
   /// @param positions true if errors begin with line and column
-  explicit text_errors(std::string_view name, bool positions = true)
-    : name_(name), positions_(positions) {}
+  text_errors(std::string_view name, std::string_view text,
+              const google::protobuf::Descriptor& type, bool positions = true)
+    : name_(name), source_(text), type_(type), positions_(positions) {}
 
   void AddError(int line, int column, const std::string& message) override;
 
@@ -23,17 +26,21 @@ public:
   const std::string& text() const noexcept { return text_; }
 
 private:
+  std::string in_our_words(int line, int column, const std::string& message) const;
+
   std::string name_;
+  std::string_view source_;
+  const google::protobuf::Descriptor& type_;
   bool positions_;
   std::string text_;
 };
 
-/// The names of a message's fields.
+/// The names of a message's fields, without those that only the program sets.
 std::vector<std::string> field_names(const google::protobuf::Descriptor& type);
 
 /// Advice for an error about a name that is not a field of the message `type`. If fields elsewhere
-/// in the job have this name, the advice begins with their paths: `did you mean "data.batch" of the
-/// job? `. The valid names follow.
+/// in the job have this name, or a field is called so in other programs, the advice begins with
+/// their paths: `did you mean "data.batch" of the job? `. The valid names follow.
 std::string field_advice(const std::string& name, const google::protobuf::Descriptor& type);
 
 /// The text with long sequences of digits shortened.

@@ -47,6 +47,33 @@ BOOST_AUTO_TEST_CASE(unknown_names) {
   BOOST_TEST(!contains(parse_error("protocol: ASYNC"), "UNSET"));
 }
 
+// Several messages have a field `kind` with values of different types.
+BOOST_AUTO_TEST_CASE(values_of_the_right_field) {
+  const auto optimizer = parse_error("# { kind\noptimizer {\n  momentum: 0.5 kind: adam }");
+  BOOST_TEST(contains(optimizer, "x.textproto:3:"));
+  BOOST_TEST(contains(optimizer, "no value \"adam\" for field \"kind\"; did you mean \"ADAM\"?"));
+  BOOST_TEST(contains(parse_error("data { csv { path: \"{\" } normalize < kind: STANDARD > }"),
+                      "did you mean \"STANDARDIZE\"?"));
+  BOOST_TEST(contains(parse_error("local_sgd { every: 2 outer { kind: adam } }"),
+                      "valid: \"SGD\", \"MOMENTUM\", \"NESTEROV\""));
+  BOOST_TEST(contains(parse_error("model { layer: [{ softmax {} }, { activation: RELLU }] }"),
+                      "did you mean \"RELU\"?"));
+  BOOST_TEST(contains(parse_error("optimizer { group { match: \"*\" } kind: adam"),
+                      "did you mean \"ADAM\"?"));
+}
+
+BOOST_AUTO_TEST_CASE(fields_with_other_names_elsewhere) {
+  const auto linear = parse_error("model { layer { linear { units: 4 } } }");
+  BOOST_TEST(contains(linear, "no field \"linear\" in Layer; did you mean \"dense\"? valid: "));
+  BOOST_TEST(!contains(linear, "\"line\""));
+  BOOST_TEST(!contains(parse_error("model { x: 1 }"), "onnx_structure"));
+  const std::string rate = "did you mean \"learning_rate.base\" of the job? valid: ";
+  BOOST_TEST(contains(parse_error("optimizer { lr: 0.1 }"), rate));
+  BOOST_TEST(contains(parse_error("lr: 0.1"), rate));
+  BOOST_TEST(contains(parse_error("learning_rate { lr: 0.1 }"), "did you mean \"base\"?"));
+  BOOST_TEST(contains(parse_error("batch_size: 8"), "did you mean \"data.batch\" of the job?"));
+}
+
 BOOST_AUTO_TEST_CASE(syntax_errors_have_a_place) {
   BOOST_TEST(contains(parse_error("epochs: 1\nseed: x\n"), "x.textproto:2:7: "));
   BOOST_TEST(contains(parse_error("epochs: -1"), "x.textproto:1:9: "));

@@ -31,6 +31,10 @@ BOOST_AUTO_TEST_CASE(values_of_all_types) {
   BOOST_TEST(with("seed=18446744073709551615").seed() == ~std::uint64_t{0});
   BOOST_TEST(with("output=a b=${C}").output() == "a b=${C}");
   BOOST_TEST(with("output=").output().empty());
+  BOOST_TEST(with("output=\"a b\"").output() == "a b");
+  BOOST_TEST(with("output='a\"'").output() == "a\"");
+  BOOST_TEST(with("output=\"a'").output() == "\"a'");
+  BOOST_TEST(with("output=\"").output() == "\"");
   BOOST_TEST((with("protocol=RING").protocol() == proto::RING));
   BOOST_TEST((with("protocol=sync_ps").protocol() == proto::SYNC_PS));
   BOOST_TEST(!with("model.layer[1].dense.bias=false").model().layer(1).dense().bias());
@@ -88,10 +92,17 @@ BOOST_AUTO_TEST_CASE(errors) {
   BOOST_TEST(
     contains(override_error("protocol=rign"), "no value \"rign\"; did you mean \"RING\"?"));
   BOOST_TEST(contains(override_error("protocol=PROTOCOL_UNSET"), "no value"));
-  BOOST_TEST(contains(override_error("optimizer=fast"), "expected fields in braces"));
+  BOOST_TEST(
+    contains(override_error("optimizer=fast"),
+             "\"optimizer\" has fields; expected one of them, or fields in braces, such as "
+             "{}; valid: \"kind\""));
+  BOOST_TEST(contains(override_error("optimizer=adam"), "such as optimizer.kind=adam, or"));
+  BOOST_TEST(contains(override_error("learning_rate=0.1"), "such as learning_rate.base=0.1, or"));
   BOOST_TEST(contains(override_error("optimizer={ x: 1 }"), "no field \"x\" in Optimizer"));
   BOOST_TEST(contains(override_error("model.layer.dense.units=1"),
-                      "is a list; name one element, such as layer[0]"));
+                      "is a list; name one element, such as model.layer[0].dense.units=1"));
+  BOOST_TEST(contains(override_error("evaluate.measure=F1"),
+                      "is a list; name one element, such as evaluate.measure[0]=F1"));
   BOOST_TEST(contains(override_error("model.layer[3].dense.units=1"), "index 3 is out of range"));
   BOOST_TEST(contains(override_error("model.layer[-1].dense.units=1"), "expected an index"));
   BOOST_TEST(
