@@ -25,7 +25,10 @@ std::size_t first_outside(std::span<const std::uint8_t> labels, std::size_t clas
 std::string label_problem(std::span<const std::uint8_t> labels, std::size_t record,
                           std::size_t classes) {
   return "record " + std::to_string(record) + " has label " + std::to_string(labels[record])
-    + ", outside the classes 0 to " + std::to_string(classes - 1);
+    + ", outside the classes 0 to " + std::to_string(classes - 1)
+    + (labels[record] == classes && std::ranges::find(labels, 0) == labels.end()
+         ? "; no record has label 0: do the labels start at 1?"
+         : "");
 }
 
 } // namespace

@@ -32,6 +32,15 @@ std::string range_of(std::size_t classes, class_numbers numbering) {
   return std::to_string(first) + " to " + std::to_string(first + classes - 1);
 }
 
+/// Advice for a label that is not one of the `classes` classes, if the labels seem to start at 1.
+std::string start_advice(std::span<const double> labels, double label, std::size_t classes,
+                         class_numbers numbering) {
+  return numbering == class_numbers::from_zero && label == static_cast<double>(classes)
+      && std::ranges::find(labels, 0.0) == labels.end()
+    ? "; no record has label 0: do the labels start at 1?"
+    : "";
+}
+
 } // namespace
 
 class_numbers numbering_of(std::span<const double> labels) noexcept {
@@ -59,9 +68,9 @@ stored_labels stored_labels::as_classes(std::span<const double> labels, class_nu
     const bool outside = classes != 0 && which >= static_cast<double>(classes);
     if (which < 0 || outside) {
       const std::string expected = numbering == class_numbers::signs ? "-1 or 1"
-        : outside
-        ? range_of(classes, numbering) + ": the model has " + std::to_string(classes) + " classes"
-        : "a whole number from " + range_of(most_classes, numbering);
+        : outside ? range_of(classes, numbering) + ": the model has " + std::to_string(classes)
+          + " classes" + start_advice(labels, labels[i], classes, numbering)
+                  : "a whole number from " + range_of(most_classes, numbering);
       throw input_error(std::string{name} + ": record " + std::to_string(i / per_record)
                         + " has label " + number_text(labels[i]) + "; expected " + expected);
     }

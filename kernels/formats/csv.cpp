@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <exception>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -140,29 +141,6 @@ std::string separator_advice(std::span<const std::string> header) {
     + "? Save the file with commas, and with decimal points in numbers";
 }
 
-/// For each column of the file: its position in `columns`, the selected columns. Empty for a column
-/// that is not selected.
-std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
-                                                     std::span<const std::string> columns,
-                                                     std::string_view name) {
-  std::vector<std::optional<std::size_t>> chosen(header.size());
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    const auto found = std::ranges::find(header, columns[i]);
-    if (found == header.end())
-      throw input_error(std::string{name} + ": no column \"" + columns[i] + "\"; "
-                        + suggestion(columns[i], header) + separator_advice(header));
-    if (std::ranges::count(header, columns[i]) > 1)
-      throw input_error(std::string{name} + ": the header names column \"" + columns[i]
-                        + "\" more than once; make the names differ");
-    auto& slot = chosen[static_cast<std::size_t>(found - header.begin())];
-    if (slot)
-      throw input_error(std::string{name} + ": column \"" + columns[i]
-                        + "\" is requested twice; name each column once");
-    slot = i;
-  }
-  return chosen;
-}
-
 std::string_view without_blanks(std::string_view text) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };
   while (!text.empty() && blank(text.front()))
@@ -182,6 +160,40 @@ std::optional<double> number_of(std::string_view field) {
   if (error != std::errc{} || end != text.data() + text.size() || !std::isfinite(value))
     return std::nullopt;
   return value;
+}
+
+/// Advice for the error about a column that is missing in the header, if all names in the header
+/// are numbers. Otherwise an empty text.
+std::string header_advice(std::span<const std::string> header) {
+  const bool numbers =
+    std::ranges::all_of(header, [](const std::string& x) { return number_of(x).has_value(); });
+  return numbers ? ". The first line has only numbers: is the header line with the names of the "
+                   "columns missing?"
+                 : "";
+}
+
+/// For each column of the file: its position in `columns`, the selected columns. Empty for a column
+/// that is not selected.
+std::vector<std::optional<std::size_t>> find_columns(std::span<const std::string> header,
+                                                     std::span<const std::string> columns,
+                                                     std::string_view name) {
+  std::vector<std::optional<std::size_t>> chosen(header.size());
+  for (std::size_t i = 0; i < columns.size(); ++i) {
+    const auto found = std::ranges::find(header, columns[i]);
+    if (found == header.end())
+      throw input_error(std::string{name} + ": no column \"" + columns[i] + "\"; "
+                        + suggestion(columns[i], header) + separator_advice(header)
+                        + header_advice(header));
+    if (std::ranges::count(header, columns[i]) > 1)
+      throw input_error(std::string{name} + ": the header names column \"" + columns[i]
+                        + "\" more than once; make the names differ");
+    auto& slot = chosen[static_cast<std::size_t>(found - header.begin())];
+    if (slot)
+      throw input_error(std::string{name} + ": column \"" + columns[i]
+                        + "\" is requested twice; name each column once");
+    slot = i;
+  }
+  return chosen;
 }
 
 double parse_number(std::string_view field, std::string_view column, std::string_view name,
@@ -224,15 +236,24 @@ public:
       const std::uint64_t line = reader_.line();
       begin_row();
       std::size_t fields = 0;
+      // In a row with too few fields, a field may be in a wrong column. So the number of fields is
+      // checked first.
+      std::exception_ptr problem;
       do {
         const auto field = reader_.next();
-        if (fields < fields_ && chosen_[fields])
-          take(*chosen_[fields], field, line);
+        try {
+          if (fields < fields_ && chosen_[fields] && !problem)
+            take(*chosen_[fields], field, line);
+        } catch (const input_error&) {
+          problem = std::current_exception();
+        }
         ++fields;
       } while (!reader_.line_ended());
       if (fields != fields_)
         throw input_error(place(name_, line) + "expected " + std::to_string(fields_)
                           + " fields as in the header, found " + std::to_string(fields));
+      if (problem)
+        std::rethrow_exception(problem);
     }
     return rows;
   }

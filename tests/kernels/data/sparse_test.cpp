@@ -130,6 +130,10 @@ BOOST_AUTO_TEST_CASE(classes) {
   BOOST_TEST(contains(error({0}, class_numbers::signs, 0), "expected -1 or 1"));
   BOOST_TEST(contains(error({0, 2}, class_numbers::from_zero, 2),
                       "record 1 has label 2; expected 0 to 1: the model has 2 classes"));
+  const std::string start = "2 classes; no record has label 0: do the labels start at 1?";
+  BOOST_TEST(contains(error({1, 2, 1}, class_numbers::from_zero, 2), start));
+  BOOST_TEST(!contains(error({0, 2, 1}, class_numbers::from_zero, 2), "start at 1"));
+  BOOST_TEST(!contains(error({1, 3, 1}, class_numbers::from_zero, 2), "start at 1"));
   BOOST_TEST(contains(error({1, 4}, class_numbers::from_one, 3), "expected 1 to 3"));
   BOOST_TEST(contains(error({1e300}, class_numbers::from_zero, 0), "expected a whole number"));
 }
