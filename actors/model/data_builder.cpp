@@ -90,15 +90,24 @@ void check_augment(const proto::Data& how, const job_data& data) {
 }
 
 void check_batch(const proto::Job& job, const job_data& data) {
-  // With data.global_batch alone, the batch depends on the number of workers. This number is not
-  // known here, so the batch cannot be checked.
-  const bool known = job.data().has_batch() || !job.data().has_global_batch();
-  if (known && job.data().batch() > data.train->size())
-    throw input_error("data.batch: " + std::to_string(job.data().batch()) + " is more than the "
-                      + std::to_string(data.train->size()) + " training records");
+  if (const auto problem = batch_problem(job.data(), data.train->size()); !problem.empty())
+    throw input_error("data.batch: " + problem);
 }
 
 } // namespace
+
+std::string batch_problem(const proto::Data& data, std::uint64_t train_records,
+                          const std::string& from) {
+  const bool known = data.has_batch() || !data.has_global_batch();
+  if (!known || data.batch() <= train_records)
+    return "";
+  const auto records = std::to_string(train_records);
+  return std::to_string(data.batch()) + (data.has_batch() ? "" : " (the default)")
+    + " is more than the " + records + " training records" + (from.empty() ? "" : " (" + from + ")")
+    + (data.has_batch() ? ""
+                        : "; set data.batch to at most " + records
+           + ", or to 0 for all training records in one step");
+}
 
 job_data build_data(const proto::Job& job) {
   return build_new_data(job, {});

@@ -18,6 +18,12 @@ job_data build_image_folder(const proto::Job& job);
 /// its last layer. 0 if unknown.
 std::size_t classes_of(const proto::Model& model);
 
+/// The problem of a batch that is larger than the training data. Empty if there is none. With
+/// data.global_batch alone, the batch depends on the number of workers, and is not checked.
+/// @param from the field that sets the number of training records; may be empty
+std::string batch_problem(const proto::Data& data, std::uint64_t train_records,
+                          const std::string& from = "");
+
 /// Normalizes all records as Data.normalize says, with the statistics of the training records.
 job_data normalize(const proto::Data& data, job_data x);
 

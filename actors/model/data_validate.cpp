@@ -1,3 +1,4 @@
+#include "actors/model/data_sources.hpp"
 #include "actors/model/data_split.hpp"
 #include "actors/model/feature_columns.hpp"
 #include "actors/model/problem_list.hpp"
@@ -78,10 +79,8 @@ void check_digits(const proto::Data& data, problem_list& problems) {
                    "data.digits", "train + test is more than " + std::to_string(max_digits));
   problems.require(!data.has_split(), "data.split",
                    "data.digits already sets the numbers of records; leave out one of the two");
-  const bool known = data.has_batch() || !data.has_global_batch();
-  problems.require(!known || data.batch() <= train || train == 0, "data.batch",
-                   std::to_string(data.batch()) + " is more than the " + std::to_string(train)
-                     + " training records (data.digits.train)");
+  const auto problem = batch_problem(data, train, "data.digits.train");
+  problems.require(problem.empty() || train == 0, "data.batch", problem);
 }
 
 void check_npy(const proto::Data& data, problem_list& problems) {
@@ -168,11 +167,12 @@ void check_split(const proto::Data& data, problem_list& problems) {
                    "parts with the same share of each class are drawn at random, and not "
                      + std::string{data.has_text() ? "of a text" : "with shuffle: false"}
                      + "; leave it out");
-  const bool known = data.has_batch() || !data.has_global_batch();
-  problems.require(!known || split.train() < 1 || data.batch() <= split.train(), "data.batch",
-                   std::to_string(data.batch()) + " is more than the "
-                     + std::to_string(static_cast<std::uint64_t>(split.train()))
-                     + " training records (data.split.train)");
+  // A larger number would not fit the integer, and is more than any batch.
+  if (split.train() >= 1 && split.train() < max_batch) {
+    const auto problem =
+      batch_problem(data, static_cast<std::uint64_t>(split.train()), "data.split.train");
+    problems.require(problem.empty(), "data.batch", problem);
+  }
 }
 
 void check_normalize(const proto::Data& data, problem_list& problems) {

@@ -92,7 +92,7 @@ void check_fit(const proto::Job& job, problem_list& problems) {
                      "or data.csv.target");
   if (units == 0)
     return;
-  if (!softmax && job.data().has_csv())
+  if (!softmax && !unset && job.data().has_csv())
     problems.require(units == 1, "model.layer",
                      last()
                        + (label ? ", but " + proto::Loss_Name(model.loss())
@@ -311,6 +311,7 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
   check_solver(job, problems);
   check_protocol(job, own, problems);
   problems.require(job.epochs() >= 1, "epochs", "0; expected at least 1");
+  problems.require(job.max_bad() >= 1, "max_bad", "0; expected at least 1");
   check_accumulate(job, problems);
   check_precision(job, problems);
   check_runtime(job.runtime(), problems);
@@ -354,8 +355,13 @@ void validate(const proto::Job& job, data_from data, std::span<const protocol_tr
                      "solver: EXACT makes no steps; leave it out");
   }
   if (job.has_evaluate())
-    problems.require(job.evaluate().every_steps() >= 1 || job.evaluate().measure_size() > 0,
-                     "evaluate.every_steps", "expected a number of updates, at least 1");
+    problems.require(job.evaluate().has_every_steps() ? job.evaluate().every_steps() >= 1
+                                                      : job.evaluate().measure_size() > 0,
+                     "evaluate.every_steps",
+                     "expected a number of updates, at least 1"
+                       + std::string{job.evaluate().measure_size() > 0
+                                       ? "; leave it out to evaluate only after each epoch"
+                                       : ""});
   problems.throw_if_any();
 }
 

@@ -110,8 +110,19 @@ BOOST_AUTO_TEST_CASE(data) {
   BOOST_TEST(contains(problems({"data.read_threads=2", "data.libsvm={path: \"x\"}"}),
                       "data.read_threads: a worker reads sparse features on one thread"));
   BOOST_TEST(contains(problems({"evaluate={}"}), "evaluate.every_steps: expected a number"));
+  BOOST_TEST(problems({"evaluate.measure[0]=F1"}) == "(no error)");
+  BOOST_TEST(
+    contains(problems({"evaluate.measure[0]=F1", "evaluate.every_steps=0"}),
+             "evaluate.every_steps: expected a number of updates, at least 1; leave it out "
+             "to evaluate only after each epoch"));
+  BOOST_TEST(contains(problems({"max_bad=0"}), "max_bad: 0; expected at least 1"));
   BOOST_TEST(contains(problems({"data.batch=101"}),
                       "data.batch: 101 is more than the 100 training records"));
+  auto job = digits_job();
+  job.mutable_data()->clear_batch();
+  BOOST_TEST(contains(problems(job, {"data.digits.train=20"}),
+                      "data.batch: 64 (the default) is more than the 20 training records "
+                      "(data.digits.train); set data.batch to at most 20, or to 0 for all"));
   BOOST_TEST(contains(problems({"data.digits.train=0"}), "data.digits.train"));
   BOOST_TEST(contains(problems({"data.digits.train=18446744073709551615", "data.digits.test=2"}),
                       "data.digits: train + test"));
@@ -142,6 +153,12 @@ BOOST_AUTO_TEST_CASE(csv) {
 }
 
 BOOST_AUTO_TEST_CASE(model_and_data_fit) {
+  // A missing loss is the only problem of a table.
+  auto no_loss = csv_job("x");
+  no_loss.mutable_model()->clear_loss();
+  no_loss.mutable_model()->mutable_layer(0)->mutable_dense()->set_units(3);
+  BOOST_TEST(contains(problems(no_loss, {}), "model.loss: missing"));
+  BOOST_TEST(!contains(problems(no_loss, {}), "LOSS_UNSET"));
   BOOST_TEST(contains(problems({"model.loss=MEAN_SQUARED_ERROR"}), "needs targets"));
   BOOST_TEST(contains(problems({"model.layer[1].dense.units=9"}),
                       "\"head\", has 9 units, but the digits have 10 classes"));
