@@ -2,6 +2,7 @@
 
 #include "actors/checkpoint/resume.hpp"
 #include "actors/model/constant_guess.hpp"
+#include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
 #include "kernels/error.hpp"
 
@@ -49,6 +50,9 @@ void open_output(coordinator_setup& setup, const std::optional<std::string>& res
   auto begin = choose_checkpoint(*setup.files, setup.output, resume, *setup.context);
   setup.resume = std::move(begin.from);
   setup.notices = std::move(begin.notices);
+  setup.notices.insert(setup.notices.end(), setup.data.notices.begin(), setup.data.notices.end());
+  if (const auto text = logits_notice(setup.context->job.model()); !text.empty())
+    setup.notices.push_back(text);
   if (setup.resume)
     setup.resumed_from = setup.resume->directory.string();
   else if (const auto weights =

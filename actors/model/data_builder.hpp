@@ -52,6 +52,8 @@ struct job_data {
   std::vector<std::string> class_names = {};
   /// For tables.
   column_facts columns = {};
+  /// Facts that the user should know, such as records that no part uses.
+  std::vector<std::string> notices = {};
   /// The result of fingerprint_of() for these data, if already known.
   std::optional<proto::DataFingerprint> fingerprint = std::nullopt;
 

@@ -87,9 +87,14 @@ private:
   std::vector<std::string> features(std::span<const std::byte> bytes) {
     if (!has_wildcards(csv_))
       return {csv_.features().begin(), csv_.features().end()};
-    facts_.names = trained_.names.empty()
-      ? feature_columns(csv_, parse_csv_header(bytes, path_), path_)
-      : trained_.names;
+    facts_.names = trained_.names;
+    if (facts_.names.empty()) {
+      const auto header = parse_csv_header(bytes, path_);
+      facts_.names = feature_columns(csv_, header, path_);
+      if (const auto nameless = std::ranges::find(header, ""); nameless != header.end())
+        notices_.push_back(path_ + ": column " + std::to_string(nameless - header.begin() + 1)
+                           + " has no name, so data.csv.features leaves it out");
+    }
     return facts_.names;
   }
 
@@ -99,11 +104,16 @@ private:
     const std::vector<std::string> missing{csv_.missing_text().begin(), csv_.missing_text().end()};
     table_ = parse_csv(bytes, columns_, missing, path_);
     const bool gaps = std::ranges::any_of(table_.values, [](double x) { return std::isnan(x); });
-    if (gaps && csv_.missing() == proto::REFUSE)
-      throw input_error(first_gap(bytes, columns_, missing, path_)
-                        + ": no value. data.csv.missing says what to do about missing "
-                        + "values: DROP, MEAN or MEDIAN");
     const auto last = columns_.size() - 1;
+    if (gaps && csv_.missing() == proto::REFUSE) {
+      const auto gap = first_gap(bytes, columns_, missing, path_);
+      throw input_error(gap + ": no value"
+                        + (gap.ends_with(" column \"" + excerpt(columns_[last].name) + "\"")
+                             ? ", and this is the column to predict; use data.csv.missing: DROP to "
+                               "leave such records out"
+                             : ". data.csv.missing says what to do about missing values: DROP, "
+                               "MEAN or MEDIAN"));
+    }
     for (std::uint64_t row = 0; row < table_.rows && csv_.missing() != proto::DROP; ++row)
       if (std::isnan(cell(row, last)))
         throw input_error(path_ + ": record " + std::to_string(row) + " has no value in column \""
@@ -319,6 +329,11 @@ private:
     if (kept_.size() < table_.rows)
       whole = subset(whole, kept_);
     job_data result;
+    result.notices = notices_;
+    for (auto& text : split_notices(
+           job_.data(), {lists.train.size(), lists.validation.size(), lists.test.size()},
+           kept_.size()))
+      result.notices.push_back(std::move(text));
     result.train = lists.train.size() == kept_.size() ? whole : subset(whole, lists.train);
     if (!lists.validation.empty())
       result.validation = subset(whole, lists.validation);
@@ -364,6 +379,7 @@ private:
   std::vector<std::size_t> numbers_;
   column_facts facts_;
   column_moments target_;
+  std::vector<std::string> notices_;
 };
 
 } // namespace

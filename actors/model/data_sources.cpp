@@ -195,6 +195,7 @@ job_data build_text(const proto::Job& job) {
     return std::make_shared<const text_dataset>(whole, begin, begin + size);
   };
   job_data result;
+  result.notices = split_notices(job.data(), sizes, characters.size());
   result.characters = known;
   result.train = sizes.train == characters.size() ? whole : part(0, sizes.train);
   if (sizes.validation > 0)

@@ -70,6 +70,27 @@ split_sizes split_of(const proto::Data& data, std::uint64_t count, bool test_fil
   return result;
 }
 
+std::vector<std::string> split_notices(const proto::Data& data, split_sizes sizes,
+                                       std::uint64_t count) {
+  std::vector<std::string> result;
+  const auto& split = data.split();
+  const std::string unit = data.has_text() ? "character" : "record";
+  const auto single = [&](double part, const std::string& name) {
+    if (part == 1 && count > 1)
+      result.push_back("data.split." + name + ": 1 is a number of " + unit
+                       + "s, so this part has a single " + unit);
+  };
+  single(split.train(), "train");
+  single(split.validation(), "validation");
+  single(split.test(), "test");
+  // Rounding fractions to whole records can leave one record.
+  const auto unused = count - (sizes.train + sizes.validation + sizes.test);
+  if (unused > 1)
+    result.push_back("data.split: " + std::to_string(unused) + " of " + std::to_string(count) + ' '
+                     + unit + "s are in no part, and are not used");
+  return result;
+}
+
 bool is_shuffled(const proto::Data& data) {
   return data.split().has_shuffle() ? data.split().shuffle() : !data.has_text();
 }
@@ -195,13 +216,18 @@ split_lists lists_of(const proto::Data& data, std::uint64_t count,
 job_data apply_split(const proto::Data& data, const std::shared_ptr<const dataset>& whole,
                      std::shared_ptr<const dataset> test) {
   const auto sizes = split_of(data, whole->size(), test != nullptr);
+  auto notices = split_notices(data, sizes, whole->size());
   const bool parts = sizes.train < whole->size();
-  if (!parts || !is_shuffled(data))
-    return split_in_order(whole, sizes, std::move(test));
+  if (!parts || !is_shuffled(data)) {
+    auto result = split_in_order(whole, sizes, std::move(test));
+    result.notices = std::move(notices);
+    return result;
+  }
   const auto lists = data.split().stratify()
     ? draw_stratified(data.split(), sizes, classes_of_all(*whole))
     : draw_split(data.split(), sizes, whole->size());
   job_data result;
+  result.notices = std::move(notices);
   result.train = subset(whole, lists.train);
   if (!lists.validation.empty())
     result.validation = subset(whole, lists.validation);

@@ -31,6 +31,11 @@ struct split_lists {
   std::vector<std::uint64_t> test;
 };
 
+/// Notices about a split: records that no part uses, and parts of a single record ("test: 1.0" does
+/// not mean all records).
+std::vector<std::string> split_notices(const proto::Data& data, split_sizes sizes,
+                                       std::uint64_t count);
+
 /// True if Data.split draws the parts at random. False if `shuffle` is false, and for a text.
 bool is_shuffled(const proto::Data& data);
 

@@ -53,7 +53,9 @@ private:
                           "y.astype(\"<i4\").ravel(), and data.csv.label in tables");
     if (!softmax && !two && data_.labels != label_kind::targets)
       throw input_error("model.loss: " + name()
-                        + " needs targets, but the data has classes; use SOFTMAX_CROSS_ENTROPY");
+                        + " needs targets, but the data has classes; for classes, use "
+                          "SOFTMAX_CROSS_ENTROPY. Targets are labels of a floating-point type in "
+                          "arrays, such as y.astype(\"<f4\"), and data.csv.target in tables");
     if (two && data_.labels == label_kind::classes
         && (data_.label_width > 2 || data_.labels_per_record != 1))
       throw input_error("model.loss: " + name() + " needs two classes, but the data has "
@@ -168,17 +170,20 @@ shape label_dims(const record_shape& data) {
   return one ? shape{} : shape{static_cast<std::int64_t>(data.label_elements())};
 }
 
+/// The activation of a layer; NONE if it has none.
+proto::Activation activation_of(const proto::Layer& layer) {
+  if (layer.has_dense())
+    return layer.dense().activation();
+  if (layer.has_conv2d())
+    return layer.conv2d().activation();
+  if (layer.has_conv_transpose2d())
+    return layer.conv_transpose2d().activation();
+  return layer.has_activation() ? layer.activation() : proto::NONE;
+}
+
 /// The kind and the activation of a layer, such as "conv2d relu".
 std::string kind_in_words(const proto::Layer& layer) {
-  auto activation = proto::NONE;
-  if (layer.has_dense())
-    activation = layer.dense().activation();
-  else if (layer.has_conv2d())
-    activation = layer.conv2d().activation();
-  else if (layer.has_conv_transpose2d())
-    activation = layer.conv_transpose2d().activation();
-  else if (layer.has_activation())
-    activation = layer.activation();
+  const auto activation = activation_of(layer);
   auto result = layer_kind(layer);
   if (layer.batch_norm().sync())
     result += " of all workers";
@@ -259,6 +264,30 @@ built_model build_model(const proto::Model& model, const record_shape& data) {
   choice.check();
   result.frozen = choice.frozen();
   return result;
+}
+
+std::string logits_notice(const proto::Model& model) {
+  const auto loss = model.loss();
+  const bool softmax_loss = loss == proto::SOFTMAX_CROSS_ENTROPY;
+  if (model.layer_size() == 0
+      || (!softmax_loss && loss != proto::BINARY_CROSS_ENTROPY && loss != proto::HINGE))
+    return "";
+  const auto last = list_layers(model).back();
+  const auto activation = activation_of(*last.layer);
+  const bool softmax = last.layer->has_softmax();
+  if (!softmax && activation != proto::RELU && activation != proto::SIGMOID)
+    return "";
+  const std::string kind = softmax ? "softmax" : proto::Activation_Name(activation);
+  const bool twice =
+    softmax_loss ? softmax : loss == proto::BINARY_CROSS_ENTROPY && activation == proto::SIGMOID;
+  return "the last layer, \"" + last.name + "\", has outputs of "
+    + (activation == proto::RELU ? "0 or more" : "0 to 1") + " (" + kind + "), but "
+    + proto::Loss_Name(loss)
+    + (loss == proto::HINGE ? " needs outputs below 0, too"
+                            : " takes logits, which are any numbers")
+    + (twice ? ", and applies the " + std::string{softmax ? "softmax" : "sigmoid"} + " itself" : "")
+    + "; leave out the " + (softmax || last.layer->has_activation() ? "layer" : "activation")
+    + at_line(*last.layer);
 }
 
 std::string loss_names() {

@@ -53,6 +53,10 @@ struct built_model {
 /// of parameter_choice::check.
 built_model build_model(const proto::Model& model, const record_shape& data);
 
+/// A notice if the last layer of a classifier has an activation or a softmax. The losses of classes
+/// take logits, which are any numbers. Empty if there is none.
+std::string logits_notice(const proto::Model& model);
+
 /// The names of all losses, for messages.
 std::string loss_names();
 

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
+#include <system_error>
 
 namespace troupe {
 
@@ -192,6 +193,12 @@ tensors_left read_tensors(std::span<const std::byte> bytes, const layout& parame
     copy_tensor(*from, to);
   result.taken = copies.size();
   return result;
+}
+
+std::filesystem::path weights_path(const std::string& given) {
+  const std::filesystem::path path{given};
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
 }
 
 model_info read_model_info(std::span<const std::byte> bytes, std::string_view name) {

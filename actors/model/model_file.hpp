@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <span>
 #include <string>
@@ -21,6 +22,10 @@ struct model_info {
   /// Other metadata, such as metadata_of().
   std::map<std::string, std::string> more = {};
 };
+
+/// The path of a weights file: `given`, or the file weights.safetensors in it if `given` is an
+/// output directory.
+std::filesystem::path weights_path(const std::string& given);
 
 /// The contents of a weights file.
 struct model_contents {

@@ -240,7 +240,8 @@ std::optional<std::vector<float>> initial_weights(const proto::Job& job, const l
     result = weights_of_onnx(model, parameters);
   if (model.initial_weights().empty())
     return result;
-  const auto path = expand_environment(model.initial_weights(), "model.initial_weights");
+  const auto path =
+    weights_path(expand_environment(model.initial_weights(), "model.initial_weights")).string();
   const auto file = read_file(path);
   std::size_t counters = 0;
   if (model.has_partial_weights()) {

@@ -173,6 +173,8 @@ void print_model(const job_context& context) {
   print_lines("frozen", frozen_lines(context));
   print_lines("groups", group_lines(context));
   print_lines("optimizer", unused_settings(context.job.optimizer()));
+  if (const auto text = logits_notice(model); !text.empty())
+    line("warning", text);
 }
 
 std::string source_of(const proto::Data& data) {
@@ -229,6 +231,8 @@ void print_data(const job_context& context, const job_data& data) {
   for (auto& text : classes.lines)
     line("", text);
   for (auto& text : classes.warnings)
+    line("warning", text);
+  for (auto& text : data.notices)
     line("warning", text);
   if (const auto text = sparse_advice(context.job, shape); !text.empty())
     line("advice", text);

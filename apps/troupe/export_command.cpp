@@ -17,21 +17,12 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <filesystem>
 #include <string>
 #include <utility>
 
 namespace troupe {
 
 namespace {
-
-/// The path of the weights file: `given`, or the file weights.safetensors in it if `given` is an
-/// output directory.
-std::filesystem::path weights_file(const std::string& given) {
-  const std::filesystem::path path{given};
-  std::error_code ignored;
-  return std::filesystem::is_directory(path, ignored) ? path / "weights.safetensors" : path;
-}
 
 /// Warns about features of a table that lose much precision in float32, the type of the model's
 /// input. (Features from arrays are float32 in training, too.)
@@ -56,7 +47,7 @@ void print_rounded(const job_data& data) {
 int run(const export_command& x) {
   check_writable("--output", x.output, "give another");
   const auto job = load_job(x.job, x.overrides, "", "");
-  const auto path = weights_file(x.weights).string();
+  const auto path = weights_path(x.weights).string();
   auto data = build_data_for(job, path);
   const auto context = with_job_lines(x.job, x.overrides,
                                       [&] { return make_job_context(job, shape_of(*data.train)); });

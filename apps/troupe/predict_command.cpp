@@ -281,7 +281,9 @@ int predict_tests(const predict_command& x, const device_name& device) {
 
 } // namespace
 
-int run(const predict_command& x) {
+int run(const predict_command& given) {
+  auto x = given;
+  x.weights = weights_path(given.weights).string();
   const auto device = parse_device_name(x.device);
   try {
     return x.features.empty() ? predict_tests(x, device) : predict_features(x, device);

@@ -9,6 +9,7 @@
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/protocol_traits.hpp"
+#include "apps/troupe/class_view.hpp"
 #include "apps/troupe/numbers.hpp"
 #include "apps/troupe/parameter_view.hpp"
 #include "apps/troupe/stop_signals.hpp"
@@ -144,6 +145,8 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   } catch (const std::system_error& error) {
     throw input_error{std::string{error.what()} + ": choose another with --out"};
   }
+  for (const auto& text : view_classes(result.data, job.data()).warnings)
+    result.notices.push_back("data: " + text);
   for (const auto& text : unused_settings(job.optimizer()))
     result.notices.push_back("optimizer: " + text);
   if (const auto frozen = frozen_lines(*result.context); !frozen.empty())

@@ -79,10 +79,38 @@ class Data(TestCase):
     def test_label_outside_the_classes(self):
         self.labels.write_bytes(labels([0] * 13 + [10] + [0] * 6))
         self.refused(str(self.labels), "record 13", "label 10", "classes 0 to 9")
+        self.labels.write_bytes(labels([i % 10 + 1 for i in range(20)]))
+        self.refused("record 9", "no record has label 0: do the labels start at 1?")
 
     def test_batch_larger_than_the_data(self):
         job = self.file("batch.textproto", self.text.replace("batch: 16", "batch: 21"))
         self.refused("data.batch", "21", "20 training records", job=job)
+
+    def test_default_batch_larger_than_the_data(self):
+        job = self.file("batch.textproto", self.text.replace("batch: 16", ""))
+        self.refused("64 (the default) is more than the 20 training records", "data.batch to at most 20", job=job)
+
+    def test_notices(self):
+        """`check` and `train` say what is probably not meant, and go on."""
+        self.labels.write_bytes(labels([i % 3 for i in range(20)]))
+        job = self.file("odd.textproto", self.text.replace(
+            "batch: 16", "split { train: 10 test: 4 } batch: 5").replace("units: 10", "units: 4 activation: RELU"))
+        for command in ("check", "train"):
+            process = self.start(command, f"--job={job}", "--set", "epochs=1")
+            self.assert_exit(process, 0)
+            for text in ("6 of 20 records are in no part", "class of unit 3 has no record",
+                         "has outputs of 0 or more (RELU), but SOFTMAX_CROSS_ENTROPY takes logits"):
+                self.assertEqual(process.output.count(text), 1, process.output)
+
+    def test_a_column_without_a_name(self):
+        job = self.table(",x,y\n0,1,1\n1,2,2\n", features=("*",))
+        for command in ("check", "train"):
+            process = self.start(command, f"--job={job}", "--set", "epochs=1")
+            self.assert_exit(process, 0)
+            self.assertIn("table.csv: column 1 has no name, so data.csv.features leaves it out", process.output)
+
+    def test_a_table_without_a_header(self):
+        self.refused("The first line has only numbers", job=self.table("1,2\n3,4\n"))
 
     def test_split_larger_than_the_data(self):
         job = self.file("split.textproto", self.text.replace("batch: 16", "split { train: 19 test: 2 } batch: 4"))

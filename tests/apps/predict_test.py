@@ -161,6 +161,14 @@ class Features(TestCase):
                 found = self.predict(f"--features={new}", "--set=data.csv.missing=DROP")
                 self.assertEqual([x["record"] for x in found], ["0"])
 
+    def test_an_output_directory_stands_for_its_weights(self):
+        wanted = self.table()
+        done = subprocess.run([PROGRAM, "predict", f"--weights={self.out}", f"--job={self.job}", "--predictions=-"],
+                              capture_output=True, text=True, timeout=120, check=True)
+        self.assertEqual(list(csv.DictReader(io.StringIO(done.stdout))), wanted)
+        again = self.start("train", f"--job={self.job}", "--set", f"model.initial_weights={self.out}")
+        self.assert_exit(again, 0)
+
     def test_columns_by_wildcards(self):
         """Columns that the training data did not have are ignored."""
         wanted = self.table(features='features: "*"')
@@ -204,6 +212,9 @@ class Features(TestCase):
         self.assertIn('no column "colour"', self.predict(f"--features={new}", code=2))
         self.write("new.csv", "a,b,colour,size\n1,1,red,1\n1,x,red,1\n")
         self.assertIn('new.csv:3: column "b": expected a finite number', self.predict(f"--features={new}", code=2))
+        self.write("new.csv", "1,1,2,1\n1,1,3,1\n")
+        self.assertIn("is the header line with the names of the columns missing?",
+                      self.predict(f"--features={new}", code=2))
         self.write("new.csv", "a,b,colour,size\n")
         self.assertIn("new.csv: no records", self.predict(f"--features={new}", code=2))
 

@@ -276,12 +276,41 @@ BOOST_FIXTURE_TEST_CASE(sparse_features, table_file) {
   BOOST_TEST(contains(error(exact), "data.csv.sparse: solver: EXACT needs dense features"));
 }
 
+// MEAN and MEDIAN do not replace the value to predict, so errors do not propose them.
+BOOST_FIXTURE_TEST_CASE(missing_label, table_file) {
+  write("x,y\n1,a\n2,\n3,b\n");
+  const auto text = error(job("SOFTMAX_CROSS_ENTROPY", 2, "features: \"x\" label: \"y\""));
+  BOOST_TEST(contains(text, "x.csv:3: column \"y\": no value, and this is the column to predict"));
+  BOOST_TEST(contains(text, "data.csv.missing: DROP"));
+  BOOST_TEST(!contains(text, "MEAN"));
+}
+
+BOOST_FIXTURE_TEST_CASE(notices, table_file) {
+  write("x,,y\n1,0,2\n2,1,3\n3,2,4\n4,3,5\n5,4,6\n");
+  const auto told = [&](const std::string& features, const std::string& split) {
+    return build_data(job("MEAN_SQUARED_ERROR", 1, "target: \"y\" features: " + features,
+                          split + " batch: 1"))
+      .notices;
+  };
+  BOOST_TEST(told("\"x\"", "").empty());
+  const auto nameless = told("\"*\"", "");
+  BOOST_TEST_REQUIRE(nameless.size() == 1u);
+  BOOST_TEST(
+    nameless[0].ends_with("x.csv: column 2 has no name, so data.csv.features leaves it out"));
+  BOOST_TEST(told("\"x\"", "split { train: 2 test: 2 }").empty()); // could be rounding
+  BOOST_TEST(
+    told("\"x\"", "split { train: 2 test: 1 }")
+    == (names{"data.split.test: 1 is a number of records, so this part has a single record",
+              "data.split: 2 of 5 records are in no part, and are not used"}));
+}
+
 BOOST_FIXTURE_TEST_CASE(missing_values_by_rule, table_file) {
   write("x,colour,y\n1,red,1\n,blue,2\n5,,3\n9,red,4\nNA,red,5\n");
   const std::string columns = "features: \"x\" features: \"colour\" target: \"y\" categories: "
                               "\"colour\" missing_text: \"NA\" ";
   BOOST_TEST(
     contains(error(job("MEAN_SQUARED_ERROR", 1, columns)), "x.csv:3: column \"x\": no value"));
+  BOOST_TEST(contains(error(job("MEAN_SQUARED_ERROR", 1, columns)), "DROP, MEAN or MEDIAN"));
   const auto mean = build_data(job("MEAN_SQUARED_ERROR", 1, columns + "missing: MEAN"));
   BOOST_TEST(mean.train->size() == 5u);
   BOOST_TEST(features_of(*mean.train, 1) == (floats{5, 1, 0}));

@@ -278,6 +278,11 @@ BOOST_FIXTURE_TEST_CASE(parts_of_all_records, files) {
   BOOST_TEST(contains(error(npy_job("} split { train: 5 validation: 1 test: 1 }")),
                       "train 5, validation 1 and test 1 are more than the data's 6 records"));
   BOOST_TEST(contains(error(npy_job("} split { test: 0.01 }")), "nothing is left for test"));
+  const std::vector<std::string> unused{
+    "data.split: 2 of 6 records are in no part, and are not used"};
+  for (const std::string how : {"", " shuffle: false"})
+    BOOST_TEST(build_data(npy_job("} split { train: 2 test: 2" + how + " }")).notices == unused);
+  BOOST_TEST(build_data(npy_job("} split { train: 2 test: 4 }")).notices.empty());
 }
 
 BOOST_FIXTURE_TEST_CASE(text, files) {

@@ -1,3 +1,4 @@
+#include "actors/model/job_file.hpp"
 #include "actors/model/model_builder.hpp"
 
 #include "tests/actors/model/example_job.hpp"
@@ -52,6 +53,33 @@ BOOST_AUTO_TEST_CASE(linear_models) {
   BOOST_TEST(!is_linear({}));
 }
 
+BOOST_AUTO_TEST_CASE(notice_about_logits) {
+  const auto notice = [](const std::string& last, const std::string& loss) {
+    const auto job = parse_job("model { layer { dense { units: 2 activation: RELU } } layer { "
+                                 + last + " } loss: " + loss + " }",
+                               "job");
+    return logits_notice(job.model());
+  };
+  const auto relu = "dense { units: 1 activation: RELU }";
+  const auto sigmoid = "dense { units: 1 activation: SIGMOID }";
+  BOOST_TEST(
+    notice("softmax {}", "SOFTMAX_CROSS_ENTROPY")
+    == "the last layer, \"softmax_2\", has outputs of 0 to 1 (softmax), but "
+       "SOFTMAX_CROSS_ENTROPY takes logits, which are any numbers, and applies the softmax "
+       "itself; leave out the layer (line 1)");
+  BOOST_TEST(contains(notice(sigmoid, "BINARY_CROSS_ENTROPY"),
+                      "applies the sigmoid itself; leave out the activation"));
+  BOOST_TEST(
+    contains(notice("activation: SIGMOID", "BINARY_CROSS_ENTROPY"), "leave out the layer"));
+  BOOST_TEST(contains(notice(relu, "SOFTMAX_CROSS_ENTROPY"),
+                      "outputs of 0 or more (RELU), but SOFTMAX_CROSS_ENTROPY takes logits, which "
+                      "are any numbers; leave out the activation"));
+  BOOST_TEST(contains(notice("block { times: 2 layer { " + std::string{relu} + " } }", "HINGE"),
+                      "HINGE needs outputs below 0, too; leave out"));
+  BOOST_TEST(notice("dense { units: 2 }", "SOFTMAX_CROSS_ENTROPY").empty());
+  BOOST_TEST(notice(relu, "MEAN_SQUARED_ERROR").empty());
+}
+
 BOOST_AUTO_TEST_CASE(errors) {
   const auto fail = [](const proto::Model& model, std::int64_t width, label_kind labels,
                        std::size_t k) {
@@ -64,6 +92,7 @@ BOOST_AUTO_TEST_CASE(errors) {
                       "layer \"head\" has 10 units, but the data has 11 classes"));
   BOOST_TEST(contains(fail(digits, 784, label_kind::targets, 1), "needs classes"));
   BOOST_TEST(contains(fail(linear, 3, label_kind::classes, 2), "needs targets"));
+  BOOST_TEST(contains(fail(linear, 3, label_kind::classes, 2), "such as y.astype(\"<f4\")"));
   BOOST_TEST(contains(fail(linear, 3, label_kind::targets, 2),
                       "layer \"dense_1\" has 1 units, but the data has 2 targets"));
   BOOST_TEST(contains(fail(linear, 0, label_kind::targets, 1), "no features"));

@@ -266,6 +266,14 @@ BOOST_AUTO_TEST_CASE(weights_that_are_no_numbers_are_named) {
     });
   };
   BOOST_TEST(load(1) == "(no error)");
+  // An output directory stands for its weights.
+  write_file(folder / "weights.safetensors",
+             write_model(parameters, numbers(parameters.size()), {}));
+  job.mutable_model()->set_initial_weights(folder.path().string());
+  std::vector<std::string> none;
+  BOOST_TEST(initial_weights(job, parameters, none).value() == numbers(parameters.size()),
+             boost::test_tools::per_element());
+  job.mutable_model()->set_initial_weights((folder / "w.safetensors").string());
   const auto text =
     "w.safetensors: tensor \"" + entry.name + "\" " + to_string(entry.shape) + " holds ";
   BOOST_TEST(contains(load(NAN), text + "nan as element 2; expected finite numbers"));
