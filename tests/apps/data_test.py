@@ -98,7 +98,7 @@ class Data(TestCase):
         for command in ("check", "train"):
             process = self.start(command, f"--job={job}", "--set", "epochs=1")
             self.assert_exit(process, 0)
-            for text in ("6 of 20 records are in no part", "class of unit 3 has no record",
+            for text in ("6 of 20 records are in no part", "class 3 has no record",
                          "has outputs of 0 or more (RELU), but SOFTMAX_CROSS_ENTROPY takes logits"):
                 self.assertEqual(process.output.count(text), 1, process.output)
 
