@@ -194,7 +194,9 @@ CLI::App& add_check(CLI::App& app, troupe::check_command& x) {
 
 CLI::App& add_predict(CLI::App& app, troupe::predict_command& x) {
   auto* sub = app.add_subcommand("predict", "Test trained weights, and write their predictions");
-  sub->add_option("--weights", x.weights, "Weights file, such as out/weights.safetensors, or the output directory")
+  sub
+    ->add_option("--weights", x.weights,
+                 "Weights file, such as out/weights.safetensors, or the output directory")
     ->required()
     ->type_name("FILE");
   add_job(*sub, x.job, x.overrides);
