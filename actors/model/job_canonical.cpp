@@ -44,6 +44,16 @@ constexpr std::array<std::string_view, 20> not_hashed{"name",
                                                       "elastic.min_workers",
                                                       "elastic.max_losses"};
 
+/// Messages that have a meaning even if they are empty. If one of them is set in only one of two
+/// jobs, this is a difference. The hash covers only their fields. So it stays the same as in
+/// checkpoints of earlier versions.
+constexpr std::array<std::string_view, 7> compared_messages{
+  "moving_average", "early_stopping", "elastic",     "local_sgd.outer",
+  "data.split",     "data.normalize", "data.augment"};
+
+/// What a list of fields is for: the hash of a job, or the comparison of two jobs.
+enum class purpose : std::uint8_t { hash, comparison };
+
 /// One value of a job: "optimizer.momentum", "0.9".
 struct flat_field {
   std::string path;
@@ -102,32 +112,37 @@ std::string value_text(const Message& message, const FieldDescriptor& field, int
   return {};
 }
 
-void flatten(const Message& message, const std::string& prefix, std::vector<flat_field>& out);
+void flatten(const Message& message, const std::string& prefix, purpose use,
+             std::vector<flat_field>& out);
 
 void flatten_list(const Message& message, const FieldDescriptor& field, const std::string& path,
-                  std::vector<flat_field>& out) {
+                  purpose use, std::vector<flat_field>& out) {
   const auto& access = *message.GetReflection();
   for (int i = 0; i < access.FieldSize(message, &field); ++i) {
     const std::string element = path + "[" + std::to_string(i) + "]";
     if (field.message_type() != nullptr)
-      flatten(access.GetRepeatedMessage(message, &field, i), element + ".", out);
+      flatten(access.GetRepeatedMessage(message, &field, i), element + ".", use, out);
     else
       out.push_back({element, value_text(message, field, i), false});
   }
 }
 
 void flatten_one(const Message& message, const FieldDescriptor& field, const std::string& path,
-                 std::vector<flat_field>& out) {
+                 purpose use, std::vector<flat_field>& out) {
   const auto& access = *message.GetReflection();
   const bool set = access.HasField(message, &field);
   if (field.message_type() != nullptr) {
     // A message in a oneof is listed as soon as it is set, even if it is empty, because setting it
-    // is a choice. Of any other message, only the fields are listed.
-    if (field.containing_oneof() != nullptr && !set)
+    // is a choice. The same holds for `compared_messages`, but not in the hash. Of any other
+    // message, only the fields are listed.
+    const bool compared = use == purpose::comparison
+      && std::ranges::find(compared_messages, path) != compared_messages.end();
+    const bool listed = field.containing_oneof() != nullptr || compared;
+    if (listed && !set)
       return;
-    if (field.containing_oneof() != nullptr)
+    if (listed)
       out.push_back({path, "{}", path == "learning_rate.constant"});
-    return flatten(access.GetMessage(message, &field), path + ".", out);
+    return flatten(access.GetMessage(message, &field), path + ".", use, out);
   }
   if (!set && !field.has_default_value())
     return;
@@ -140,7 +155,8 @@ void flatten_one(const Message& message, const FieldDescriptor& field, const std
 
 /// All values of a message, in the order of their field numbers. Unset fields appear with their
 /// defaults.
-void flatten(const Message& message, const std::string& prefix, std::vector<flat_field>& out) {
+void flatten(const Message& message, const std::string& prefix, purpose use,
+             std::vector<flat_field>& out) {
   const auto& type = *message.GetDescriptor();
   std::vector<const FieldDescriptor*> fields;
   for (int i = 0; i < type.field_count(); ++i)
@@ -152,9 +168,9 @@ void flatten(const Message& message, const std::string& prefix, std::vector<flat
     if (says_where || std::ranges::find(not_hashed, path) != not_hashed.end())
       continue;
     if (field->is_repeated())
-      flatten_list(message, *field, path, out);
+      flatten_list(message, *field, path, use, out);
     else
-      flatten_one(message, *field, path, out);
+      flatten_one(message, *field, path, use, out);
   }
 }
 
@@ -188,15 +204,12 @@ void name_layers(google::protobuf::RepeatedPtrField<proto::Layer>& layers) {
   }
 }
 
-std::vector<flat_field> flatten(proto::Job job) {
+std::vector<flat_field> flatten(proto::Job job, purpose use) {
   name_layers(*job.mutable_model()->mutable_layer());
   if (const auto structure = onnx_structure_of(job.model()); !structure.empty())
     job.mutable_model()->set_onnx_structure(sha256_hex(as_byte_span(structure)));
   if (job.has_optimizer())
     normalize(*job.mutable_optimizer());
-  // The batch is left out, because it follows from the global batch and the number of workers.
-  if (job.data().has_global_batch())
-    job.mutable_data()->clear_batch();
   // `shuffle: false` is not written. Before this field existed, splits were always in order. The
   // canonical text of jobs from that time therefore stays the same.
   if (job.data().has_split()) {
@@ -207,8 +220,20 @@ std::vector<flat_field> flatten(proto::Job job) {
       split.set_shuffle(true);
   }
   std::vector<flat_field> fields;
-  flatten(job, "", fields);
+  flatten(job, "", use, fields);
+  // The batch is left out, because it follows from the global batch and the number of workers.
+  if (job.data().has_global_batch())
+    std::erase_if(fields, [](const flat_field& x) { return x.path == "data.batch"; });
   return fields;
+}
+
+/// True if `field` is one of `compared_messages`, and one of its own fields is listed as well. A
+/// line about the message would then add nothing.
+bool says_more(const std::vector<flat_field>& fields, const flat_field& field) {
+  return std::ranges::find(compared_messages, field.path) != compared_messages.end()
+    && std::ranges::any_of(fields, [&](const flat_field& x) {
+           return !x.is_default && x.path.starts_with(field.path + '.');
+         });
 }
 
 /// The kinds of optimizers that use a field.
@@ -239,7 +264,7 @@ std::vector<std::string> unused_settings(const proto::Optimizer& x) {
 
 std::string canonical_text(const proto::Job& job) {
   std::string text;
-  for (const auto& field : flatten(job))
+  for (const auto& field : flatten(job, purpose::hash))
     if (!field.is_default)
       text += field.path + ": " + field.value + "\n";
   return text;
@@ -251,8 +276,8 @@ std::string job_hash(const proto::Job& job) {
 
 std::vector<std::string> differences(const proto::Job& here, const proto::Job& there) {
   std::vector<std::string> result;
-  const auto ours = flatten(here);
-  const auto theirs = flatten(there);
+  const auto ours = flatten(here, purpose::comparison);
+  const auto theirs = flatten(there, purpose::comparison);
   const auto find = [](const std::vector<flat_field>& fields, const std::string& path) {
     const auto found = std::ranges::find(fields, path, &flat_field::path);
     return found != fields.end() ? &*found : nullptr;
@@ -262,13 +287,13 @@ std::vector<std::string> differences(const proto::Job& here, const proto::Job& t
   };
   for (const auto& field : ours) {
     const auto* other = find(theirs, field.path);
-    if (other == nullptr && !field.is_default)
+    if (other == nullptr && !field.is_default && !says_more(ours, field))
       result.push_back(field.path + ": " + words(field) + " here, absent there");
     if (other != nullptr && other->value != field.value)
       result.push_back(field.path + ": " + field.value + " here, " + other->value + " there");
   }
   for (const auto& field : theirs)
-    if (!field.is_default && find(ours, field.path) == nullptr)
+    if (!field.is_default && find(ours, field.path) == nullptr && !says_more(theirs, field))
       result.push_back(field.path + ": absent here, " + words(field) + " there");
   return result;
 }

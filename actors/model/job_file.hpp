@@ -73,11 +73,11 @@ std::vector<std::string> unused_settings(const proto::Optimizer& x);
 std::string job_hash(const proto::Job& job);
 
 /// All differences between two jobs in the fields that `job_hash` covers, each as text:
-/// `optimizer.momentum: 0.9 here, 0.8 there`.
+/// `optimizer.momentum: 0.9 here, 0.8 there`. Some messages have a meaning even if they are empty,
+/// such as `moving_average {}`. They are compared as well, although the hash does not cover this.
 std::vector<std::string> differences(const proto::Job& here, const proto::Job& there);
 
-/// The first difference between two jobs in the fields that `job_hash` covers, as text:
-/// `optimizer.momentum: 0.9 here, 0.8 there`. Empty if their hashes agree.
+/// The first of the differences() between two jobs. Empty if there is none.
 std::string first_difference(const proto::Job& here, const proto::Job& there);
 
 } // namespace troupe

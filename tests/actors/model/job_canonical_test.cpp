@@ -3,6 +3,11 @@
 #include "tests/actors/model/example_job.hpp"
 #include "tests/support/input_errors.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
 BOOST_AUTO_TEST_SUITE(job_canonical)
 
 using namespace troupe;
@@ -56,7 +61,7 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
        {"name=other", "output=/tmp/x", "runtime.join_timeout_ms=1", "runtime.suspect_after_ms=300",
         "runtime.request_timeout_ms=1", "runtime.link_grace_ms=1", "runtime.threads=2",
         "runtime.check_kernels=true", "device[0]=/job:worker/task:*/device:GPU:0",
-        "soft_placement=true", "elastic.max_losses=9",
+        "soft_placement=true",
         // defaults that are written out
         "seed=1", "protocol=ASYNC_PS", "data.digits.seed=1", "runtime.bucket_bytes=262144",
         "optimizer.weight_decay=0", "model.layer[0].name=dense_1", "model.layer[0].dense.bias=true",
@@ -64,6 +69,10 @@ BOOST_AUTO_TEST_CASE(what_does_not_matter) {
     BOOST_TEST(job_hash(with(same)) == hash, same);
     BOOST_TEST(first_difference(digits_job(), with(same)).empty(), same);
   }
+  const auto elastic = with("elastic={}");
+  const auto patient = with("elastic.max_losses=9");
+  BOOST_TEST(job_hash(elastic) == job_hash(patient));
+  BOOST_TEST(first_difference(elastic, patient).empty());
   auto constant = digits_job();
   constant.clear_learning_rate();
   auto stated = constant;
@@ -173,6 +182,48 @@ BOOST_AUTO_TEST_CASE(differences_in_words) {
              == "async_ps.max_staleness: 3 here, absent there");
   BOOST_TEST(first_difference(job, with("data.csv.path=x\"\n"))
              == "data.digits: set here, absent there");
+}
+
+// The hash does not cover whether such a message is present, because earlier versions left this
+// out.
+BOOST_AUTO_TEST_CASE(messages_that_are_present_but_empty) {
+  const auto job = digits_job();
+  for (const auto* message : {"moving_average", "early_stopping", "elastic", "local_sgd.outer",
+                              "data.normalize", "data.augment"}) {
+    const auto other = with(std::string{message} + "={}");
+    const std::string path{message};
+    BOOST_TEST(differences(other, job) == std::vector{path + ": set here, absent there"},
+               boost::test_tools::per_element());
+    BOOST_TEST(differences(job, other) == std::vector{path + ": absent here, set there"},
+               boost::test_tools::per_element());
+    BOOST_TEST(differences(other, other).empty(), path);
+    BOOST_TEST(job_hash(job) == job_hash(other), path);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(absent_messages_have_no_defaults) {
+  const auto job = digits_job();
+  BOOST_TEST(differences(with("moving_average.decay=0.9"), job)
+               == std::vector<std::string>{"moving_average.decay: 0.9 here, absent there"},
+             boost::test_tools::per_element());
+  BOOST_TEST(differences(with("data.split={}"), job)
+               == std::vector<std::string>{"data.split.shuffle: true here, absent there"},
+             boost::test_tools::per_element());
+  BOOST_TEST(differences(job, with("early_stopping.patience=2"))
+               == std::vector<std::string>{"early_stopping.patience: absent here, 2 there"},
+             boost::test_tools::per_element());
+}
+
+BOOST_AUTO_TEST_CASE(a_global_batch_replaces_the_batch) {
+  auto global = digits_job();
+  global.mutable_data()->set_global_batch(16);
+  auto local = digits_job();
+  local.mutable_data()->set_batch(8);
+  const std::vector<std::string> expected{"data.global_batch: 16 here, absent there",
+                                          "data.batch: absent here, 8 there"};
+  auto found = differences(global, local);
+  std::ranges::sort(found, std::greater{});
+  BOOST_TEST(found == expected, boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(strings_are_quoted) {
