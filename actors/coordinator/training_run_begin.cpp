@@ -25,7 +25,13 @@ void training_run::on_view(const view_opened& x) {
   how.in_step = options_.context->protocol.in_step;
   how.remember = job().has_checkpoint();
   book_.emplace(how, workers);
-  loss_watch_.emplace(job(), workers.size(), options_.constant_guess);
+  loss_watch::options watched;
+  watched.workers = workers.size();
+  watched.guess = options_.constant_guess;
+  watched.updates_per_epoch = static_cast<double>(how.records)
+    / static_cast<double>(how.batch * (how.in_step ? workers.size() : 1));
+  watched.features = options_.context->data.features;
+  loss_watch_.emplace(job(), watched);
   // The first line of the run already reports the batch for all workers of the cluster. Report the
   // batch again if this view has fewer workers, or is not the first view.
   if (workers.size() < options_.workers || options_.views_before > 0)
