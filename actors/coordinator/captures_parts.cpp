@@ -152,8 +152,10 @@ void captures::next_checkpoint() {
       if (context.cut)
         write(x, marks, *context.cut);
       else
-        end_checkpoint(x.version,
-                       "the parameter servers or workers sent its parts more than two epochs late");
+        end_checkpoint(
+          x.version,
+          "its parts arrived so late, more than two epochs after this step, that it is "
+          "no longer known which samples they contain");
     },
     [this](const caf::error& error) { fail("cannot write a checkpoint: " + explain(error)); },
     question);

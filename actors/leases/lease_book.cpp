@@ -11,7 +11,10 @@ namespace {
 
 /// Number of epochs whose leases are kept. Checkpoints of earlier epochs may still be in progress
 /// and need them.
+/// The book remembers at least this many epochs, and further ones up to this many leases. Epochs
+/// may be so short that the parts of a checkpoint arrive many epochs late.
 constexpr std::size_t epochs_remembered = 3;
+constexpr std::size_t leases_remembered = 4096;
 
 /// Number of batches of a lease that count as trained: all batches up to `mark`, the last batch of
 /// the lease's worker whose gradient was applied.
@@ -76,8 +79,13 @@ void lease_book::resume_epoch(const lease_cut& from) {
   for (auto& queue : free_)
     queue.assign(from.remaining.begin(), from.remaining.end());
   epochs_.push_back({from.epoch, from.remaining, {}});
-  if (epochs_.size() > epochs_remembered)
+  std::size_t leases = 0;
+  for (auto& x : epochs_)
+    leases += x.leases.size();
+  while (epochs_.size() > epochs_remembered && (!how_.remember || leases > leases_remembered)) {
+    leases -= epochs_.front().leases.size();
     epochs_.pop_front();
+  }
 }
 
 // The size of a worker's next lease, in samples. The worker's share of the remaining samples is

@@ -92,7 +92,8 @@ public:
   /// the epoch that were untrained then. `newest` is the lease of the newest gradient that was
   /// applied; it identifies the epoch. `marks` has one mark per worker, in order of rank. All
   /// batches of a worker up to its mark count as trained. The result is empty if the book no longer
-  /// remembers the epoch: it remembers the current epoch and the two epochs before.
+  /// remembers the epoch: it remembers the current epoch and the two epochs before. If epochs are
+  /// short, it remembers more: the earlier epochs with up to 4096 leases together.
   std::optional<lease_cut> cut(std::span<const lease_mark> marks, std::uint64_t newest) const;
 
   /// True if all samples of the epoch are committed or dropped, and no worker holds a lease. The

@@ -196,21 +196,35 @@ BOOST_AUTO_TEST_CASE(marks_that_lag_behind) {
   BOOST_TEST((book.cut(none, second.id())->remaining == std::vector<range>{{0, 100}}));
 }
 
-BOOST_AUTO_TEST_CASE(two_epochs_back_are_remembered) {
-  troupe::lease_book book{{10, 10, 1, false}};
+// Trains epochs whose leases have one batch. Returns the first epoch that is still remembered at
+// the end.
+std::uint32_t first_remembered(std::uint32_t epochs, std::uint64_t leases) {
+  troupe::lease_book book{{10 * leases, 10, 1, false}};
   std::vector<std::uint64_t> ids;
-  for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+  for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
     book.open_epoch(epoch);
-    ids.push_back(book.next(0)->id());
-    BOOST_REQUIRE(book.settle(ids.back(), 1, 10));
+    while (const auto lease = book.next(0, 1)) {
+      BOOST_REQUIRE(book.settle(lease->id(), 1, 10));
+      ids.resize(epoch + 1, lease->id());
+    }
   }
-  for (std::uint32_t epoch = 0; epoch < 4; ++epoch) {
+  std::uint32_t forgotten = 0;
+  for (std::uint32_t epoch = 0; epoch < epochs; ++epoch) {
+    // Only the first batch of the epoch is trained.
     const std::vector<lease_mark> marks{{ids[epoch], 0}};
     const auto cut = book.cut(marks, ids[epoch]);
-    BOOST_TEST(cut.has_value() == (epoch > 0));
-    if (cut)
-      BOOST_TEST((*cut == troupe::lease_cut{epoch, {}}));
+    if (!cut)
+      BOOST_REQUIRE(forgotten++ == epoch);
+    else
+      BOOST_REQUIRE(cut->epoch == epoch);
   }
+  return forgotten;
+}
+
+BOOST_AUTO_TEST_CASE(epochs_that_are_remembered) {
+  BOOST_TEST(first_remembered(4, 3000) == 1u, "two epochs back");
+  BOOST_TEST(first_remembered(1000, 1) == 0u, "more epochs, because they are short");
+  BOOST_TEST(first_remembered(5000, 1) == 5000u - 4096 - 1, "4096 leases before the last epoch");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
