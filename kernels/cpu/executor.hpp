@@ -193,9 +193,9 @@ public:
   void restart() noexcept;
 
   /// Finds the origin of a number that is not finite. Returns the first tensor that contains such a
-  /// number, for example "weights dense_1.weight", "features" or "result matmul_7". The result is
-  /// empty if all tensors are finite. It checks the weights, then the feeds, then the results of
-  /// instructions.
+  /// number, for example "weights dense_1.weight", "features" or "result matmul_7 (computed with
+  /// weights dense_1.weight)". The result is empty if all tensors are finite. It checks the
+  /// weights, then the feeds, then the results of instructions.
   ///
   /// It runs the plan once more and checks after each instruction. It allocates memory. It does not
   /// call on_bucket or on_sums, but uses the sums of the last run. `parts` must be empty: all

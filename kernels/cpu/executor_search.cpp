@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <map>
 
 // Finds the first tensor with an element that is not finite.
 
@@ -34,6 +35,41 @@ bool finite(const executor_state<T>& s, const operand& made) {
   return std::all_of(x, x + n, [=](std::uint16_t bits) { return (bits & exponent) != exponent; });
 }
 
+/// Names of results are internal. Therefore this class finds the weights that a result is computed
+/// from, directly or through earlier results. Their names contain the name of their layer.
+class nearest_weights {
+public:
+  explicit nearest_weights(const layout& parameters) : parameters_(parameters) {}
+
+  /// Takes the instructions in their order.
+  void add(const instruction& x) {
+    name_.clear();
+    for (const auto& from : x.inputs)
+      add(from);
+    add(x.bias);
+    x.each_result([&](const operand& made) {
+      if (made.where == operand::place::arena)
+        names_[made.index] = name_;
+    });
+  }
+
+  /// The weights that the newest instruction uses last; empty if there are none.
+  const std::string& name() const { return name_; }
+
+private:
+  void add(const operand& from) {
+    if (from.where == operand::place::weight)
+      name_ = parameters_.entries()[from.index].name;
+    else if (from.where == operand::place::arena && !names_[from.index].empty())
+      name_ = names_[from.index];
+  }
+
+  const layout& parameters_;
+  std::string name_;
+  /// For each place in the arena.
+  std::map<std::size_t, std::string> names_;
+};
+
 } // namespace
 
 template <class T>
@@ -49,6 +85,7 @@ std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
       return s.what->feed(i).name;
   for (const auto& part : s.what->zero_gradients())
     std::fill_n(s.gradient + part.begin, part.size(), T(0));
+  nearest_weights nearest{s.what->parameters()};
   for (std::size_t i = 0; i < s.code.instructions.size(); ++i) {
     const auto& x = s.what->instructions()[i];
     const cpu::flush_denormals mode;
@@ -58,8 +95,10 @@ std::string executor<T>::find_not_finite(const run_arguments<T>& arguments) {
       if (wrong == nullptr && !finite(s, made))
         wrong = &made;
     });
+    nearest.add(x);
     if (wrong != nullptr)
-      return "result " + wrong->name;
+      return "result " + wrong->name
+        + (nearest.name().empty() ? "" : " (computed with weights " + nearest.name() + ')');
   }
   return {};
 }
