@@ -35,6 +35,22 @@ feed<float> features_of(const feature_batch& x) {
   return x.numbers.data();
 }
 
+/// Counts the elements of targets that are 0 or 1, and the outputs on the right side. An output is
+/// the logit of 1. If another target occurs, nothing is counted any more.
+struct element_counter {
+  bool counts = false;
+  std::size_t correct = 0;
+  std::size_t counted = 0;
+
+  void add(std::span<const float> targets, std::span<const float> outputs) {
+    counts = counts && targets.size() == outputs.size()
+      && std::ranges::all_of(targets, [](float x) { return x == 0 || x == 1; });
+    for (std::size_t i = 0; counts && i < targets.size(); ++i)
+      correct += (outputs[i] > 0) == (targets[i] == 1) ? 1 : 0;
+    counted += targets.size();
+  }
+};
+
 feed<float> labels_of(const label_batch& x) {
   return x.classes.empty() ? feed<float>{x.targets.data()} : feed<float>{x.classes.data()};
 }
@@ -47,8 +63,9 @@ model_tester::model_tester(const job_context& context)
 
 model_tester::model_tester(const job_context& context, std::unique_ptr<device_executor> on)
   : executor_(std::move(on)), pointers_(context.parameters().entries().size()),
-    record_(context.data), records_(record_, executor_->what().max_rows()), measurer_(context.job) {
-}
+    record_(context.data), records_(record_, executor_->what().max_rows()), measurer_(context.job),
+    binary_(context.job.model().loss() == proto::BINARY_CROSS_ENTROPY
+            && record_.labels == label_kind::targets) {}
 
 // Chooses the number of rows so that a test on the CPU needs at most the memory of a training step
 // (or `small_bytes`, if that is more). The number is the same on all machines and devices. With
@@ -81,6 +98,7 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   for (std::size_t i = 0; i < pointers_.size(); ++i)
     pointers_[i] = weights.data() + parameters.entries()[i].offset;
   auto measures = measurer_;
+  element_counter elements{binary_};
   double loss = 0;
   std::size_t correct = 0;
   std::size_t counted = 0;
@@ -101,6 +119,8 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
     counted += result.counted;
     if (measures.wanted())
       measures.add(labels.classes, executor_->fetched(0));
+    if (binary_)
+      elements.add(labels.targets, executor_->fetched(0));
     if (!listener)
       continue;
     tested_records tested;
@@ -118,6 +138,8 @@ test_result model_tester::run(std::span<const float> weights, const dataset& set
   if (set.record().labels == label_kind::classes)
     result.accuracy =
       static_cast<double>(correct) / static_cast<double>(std::max<std::size_t>(counted, 1));
+  if (elements.counts && elements.counted > 0)
+    result.accuracy = static_cast<double>(elements.correct) / static_cast<double>(elements.counted);
   return result;
 }
 

@@ -18,8 +18,9 @@ namespace troupe {
 struct test_result {
   /// Mean over the records.
   double loss = 0;
-  /// Share of the labels that are classified correctly. Ignored labels do not count. For classes
-  /// only.
+  /// Share of the labels that are classified correctly. Ignored labels do not count. Each element
+  /// of a target counts as a label if the loss is BINARY_CROSS_ENTROPY and all targets are 0 or 1.
+  /// Nothing for other targets.
   std::optional<double> accuracy;
   /// The measures of evaluate.measure.
   measured measures = {};
@@ -76,6 +77,8 @@ private:
   record_shape record_;
   record_buffer records_;
   measurer measurer_;
+  /// True if accuracy counts elements of targets.
+  bool binary_;
 };
 
 } // namespace troupe

@@ -119,6 +119,32 @@ BOOST_AUTO_TEST_CASE(targets) {
   BOOST_TEST(!result.accuracy.has_value());
 }
 
+// With targets that are 0 or 1, the accuracy counts each element of a target.
+BOOST_AUTO_TEST_CASE(accuracy_of_several_labels_at_once) {
+  const temporary_directory folder;
+  const auto path = folder / "data.csv";
+  const auto job_with = [&](const char* rows) {
+    std::ofstream{path} << "a,b,y\n" << rows;
+    auto job = csv_job(path.string());
+    job.mutable_model()->set_loss(proto::BINARY_CROSS_ENTROPY);
+    job.mutable_data()->mutable_csv()->set_standardize(false);
+    return job;
+  };
+  const tested_job x{job_with("1,2,0\n2,0,1\n0,1,1\n5,1,0\n")};
+  std::size_t correct = 0;
+  const auto collect = [&](const tested_records& r) {
+    for (std::size_t i = 0; i < r.targets.size(); ++i)
+      correct += (r.outputs[i] > 0) == (r.targets[i] == 1) ? 1 : 0;
+  };
+  const auto result = troupe::model_tester{*x.context}.run(x.weights, *x.data.test, collect);
+  BOOST_REQUIRE(result.accuracy.has_value());
+  BOOST_TEST(*result.accuracy == static_cast<double>(correct) / 4);
+  const tested_job soft{job_with("1,2,0\n2,0,1\n0,1,0.5\n5,1,0\n")};
+  BOOST_TEST(
+    !troupe::model_tester{*soft.context}.run(soft.weights, *soft.data.test).accuracy.has_value(),
+    "probabilities as targets");
+}
+
 BOOST_AUTO_TEST_CASE(weights_of_another_size_are_a_mistake_of_the_program) {
   const tested_job x{digits_job()};
   troupe::model_tester tester{*x.context};
