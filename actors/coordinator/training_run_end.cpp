@@ -283,6 +283,8 @@ void training_run::conclude() {
   summary_.test_loss = last_.test ? last_.test->loss : std::numeric_limits<double>::quiet_NaN();
   summary_.test_accuracy = last_.test ? last_.test->accuracy : std::nullopt;
   summary_.measures = last_.test ? last_.test->measures : measured{};
+  if (!summary_.measures.confusion.empty())
+    summary_.class_names = options_.data.class_names;
   summary_.weights_sha256 = last_.weights_sha256;
   summary_.coefficients = last_.coefficients;
   summary_.ridge = weight_decay_text(*options_.context);

@@ -349,16 +349,17 @@ std::string ledger_card(const run_summary& s) {
 
 /// The confusion matrix as HTML: a row for each class of the test records, a column for each
 /// predicted class.
-std::string confusion_card(const measured& x) {
+std::string confusion_card(const run_summary& summary) {
+  const auto& x = summary.measures;
   if (x.confusion.empty())
     return "";
   std::string result = "<div class=\"wide\"><table>\n<tr><th>class</th>";
   for (std::size_t c = 0; c < x.classes(); ++c)
-    print_to(result, "<th>{}</th>", c);
+    print_to(result, "<th>{}</th>", escape_html(class_name(summary, c)));
   result += "</tr>\n";
   for (std::size_t i = 0; i < x.confusion.size(); ++i) {
     if (i % x.classes() == 0)
-      print_to(result, "<tr><td>{}</td>", i / x.classes());
+      print_to(result, "<tr><td>{}</td>", escape_html(class_name(summary, i / x.classes())));
     print_to(result, "<td>{}</td>", x.confusion[i]);
     if ((i + 1) % x.classes() == 0)
       result += "</tr>\n";
@@ -430,7 +431,7 @@ std::string render_report(const report_data& x) {
   if (x.timeline)
     put_card(result, "The last steps of each task", timeline_card(*x.timeline), "full");
   put_card(result, "Tasks", task_card(x.summary.tasks), "full");
-  put_card(result, "Confusion matrix", confusion_card(x.summary.measures), "full");
+  put_card(result, "Confusion matrix", confusion_card(x.summary), "full");
   put_card(result, "Notices", notices_card(x.history), "full");
   put_card(result, "Ledger of gradients", ledger_card(x.summary), "full");
   put_card(result, "Epochs", epoch_table(x.history.epochs()), "full");

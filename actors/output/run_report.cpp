@@ -1,5 +1,7 @@
 #include "actors/output/run_report.hpp"
 
+#include "kernels/formats/printable.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -86,6 +88,10 @@ std::optional<double> hidden_share(const std::vector<task_status>& tasks) {
   if (!(hidden + waiting > 0))
     return std::nullopt;
   return hidden / (hidden + waiting);
+}
+
+std::string class_name(const run_summary& x, std::size_t which) {
+  return which < x.class_names.size() ? excerpt(x.class_names[which]) : std::to_string(which);
 }
 
 double data_share(const std::vector<task_status>& tasks) {

@@ -190,6 +190,8 @@ struct run_summary {
   std::optional<double> test_accuracy;
   /// Measures on the test data.
   measured measures;
+  /// For a confusion matrix: the names of the classes. Empty if they have only numbers.
+  std::vector<std::string> class_names;
   /// Loss and accuracy with the final weights on the validation records, if the job has any.
   std::optional<double> validation_loss;
   std::optional<double> validation_accuracy;
@@ -231,6 +233,9 @@ struct run_summary {
   /// earlier run was killed after its last checkpoint, or if the file could not be written.
   bool best_kept = false;
 };
+
+/// The name of a class in the confusion matrix. If it has none, this is its number.
+std::string class_name(const run_summary& x, std::size_t which);
 
 /// The importance of a notice: `warning` if something went wrong, `error` if something is lost.
 enum class notice_level : std::uint8_t { info, warning, error };

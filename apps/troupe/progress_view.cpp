@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <iterator>
 #include <span>
 #include <string_view>
@@ -31,6 +32,10 @@ constexpr double worth_telling = 1;
 
 double total_samples(const run_progress& x) {
   return static_cast<double>(x.epochs) * static_cast<double>(x.epoch_samples);
+}
+
+std::ptrdiff_t workers_of(const run_progress& x) {
+  return std::ranges::count(x.tasks, job_kind::worker, [](auto& y) { return y.task.job; });
 }
 
 double samples_so_far(const run_progress& x) {
@@ -151,7 +156,7 @@ std::vector<progress_view::figure> progress_view::figures() const {
     result.push_back({accuracy_text(accuracy_), 5});
   if (x.samples > 0)
     result.push_back({format_rate(x.samples_per_second, "samples/s"), 4});
-  if (x.updates > 0)
+  if (x.updates > 0 && (workers_of(x) > 1 || x.staleness_mean > 0))
     result.push_back({fmt::format("staleness {:.1f}", x.staleness_mean), 3});
   if (const auto left = seconds_left())
     result.push_back({clock_text(*left) + " left", 6});
@@ -247,6 +252,9 @@ namespace {
 /// time.
 constexpr double worth_a_line = 0.2;
 
+/// If the learning rate is multiplied by less than this, the weights hardly change any more.
+constexpr double no_training = 1e-9;
+
 /// A training loss as text. The loss is NaN for an epoch that ended before this run was resumed. It
 /// is then unknown.
 std::string loss_text(double x, const char* format) {
@@ -278,6 +286,13 @@ std::vector<std::string> shard_lines(const std::vector<task_status>& tasks) {
   if (more > 0)
     result.push_back(fmt::format("... and {} more", more));
   return result.size() > 1 ? result : std::vector<std::string>{};
+}
+
+/// How much the pacing of asynchronous updates lowered the learning rate.
+std::string damping_text(double factor) {
+  const auto text = fmt::format("the learning rate was multiplied by {:.2g} at the end", factor);
+  return factor < no_training ? text + ": training has in effect stopped. Lower learning_rate.base"
+                              : text + ", so that stale updates do not overshoot";
 }
 
 } // namespace
@@ -318,7 +333,7 @@ std::string format_summary(const run_summary& x) {
     line(("test " + name).c_str(), fmt::format("{:.5g}", value));
   for (std::size_t i = 0; i < x.measures.classes(); ++i)
     line(i == 0 ? "confusion" : "",
-         fmt::format("class {}: {}", i,
+         fmt::format("class {}: {}", class_name(x, i),
                      fmt::join(std::span{x.measures.confusion}.subspan(i * x.measures.classes(),
                                                                        x.measures.classes()),
                                " ")));
@@ -342,7 +357,7 @@ std::string format_summary(const run_summary& x) {
                      grouped(static_cast<double>(x.dropped_samples))));
   if (x.counted && trained)
     line("", "(counted once per " + x.decided_by + ')');
-  if (trained)
+  if (trained && (x.workers > 1 || x.staleness_mean > 0))
     line(
       "staleness",
       fmt::format("gradients came from weights {:.2f} updates old on average", x.staleness_mean));
@@ -351,11 +366,8 @@ std::string format_summary(const run_summary& x) {
          fmt::format("{} gradients, much larger than others, were scaled down",
                      grouped(static_cast<double>(x.pacing->limited))));
   if (trained && x.pacing && x.pacing->rate_damping < 1)
-    line("",
-         fmt::format("the learning rate was multiplied by {:.2f} at the end, so that stale updates "
-                     "do not overshoot",
-                     x.pacing->rate_damping));
-  if (const auto share = hidden_share(x.tasks); share && trained)
+    line("", damping_text(x.pacing->rate_damping));
+  if (const auto share = hidden_share(x.tasks); share && trained && (x.workers > 1 || *share > 0))
     line("communication", fmt::format("computing hid {:.0f} % of its time", 100 * *share));
   if (const auto share = data_share(x.tasks); trained && share >= worth_a_line)
     line("data",

@@ -113,9 +113,11 @@ class Predict(Command):
         return rows
 
     def test_predictions_of_named_classes(self):
-        rows = self.flowers()
+        rows = self.flowers("evaluate { measure: CONFUSION }")
         trained = self.train()
         self.assertGreater(float(value(trained, "test accuracy").split()[0]), 90)
+        self.assertRegex(trained, r"confusion +class a, b: \d+ \d+ \d+\n +class rose: \d+")
+        self.assertIn("<td>rose</td>", (self.out / "report.html").read_text())
         output, report = self.predict("--predictions=-")
         self.assertIn("test accuracy", report)
         said = list(csv.DictReader(io.StringIO(output)))

@@ -187,6 +187,54 @@ BOOST_AUTO_TEST_CASE(hidden_communication) {
   BOOST_TEST(!contains(format_summary(x), "communication"));
 }
 
+// With one worker, gradients are never stale, and nothing may be in transit.
+BOOST_AUTO_TEST_CASE(one_worker) {
+  run_summary x;
+  x.samples = 1;
+  x.workers = 1;
+  x.tasks = {worker(0)};
+  BOOST_TEST(!contains(format_summary(x), "staleness"), format_summary(x));
+  BOOST_TEST(!contains(format_summary(x), "communication"), format_summary(x));
+  x.workers = 2;
+  BOOST_TEST(contains(format_summary(x), "staleness           gradients came from weights 0.00"),
+             format_summary(x));
+  BOOST_TEST(contains(format_summary(x), "computing hid 0 %"), format_summary(x));
+  auto now = progress();
+  now.staleness_mean = 0;
+  BOOST_TEST(!contains(view_of(now).line(), "staleness"));
+  now.tasks.push_back(worker(1));
+  BOOST_TEST(contains(view_of(now).line(), "staleness 0.0"));
+}
+
+BOOST_AUTO_TEST_CASE(a_damped_learning_rate) {
+  run_summary x;
+  x.samples = 1;
+  x.pacing.emplace();
+  x.pacing->rate_damping = 0.0625;
+  BOOST_TEST(contains(format_summary(x),
+                      "the learning rate was multiplied by 0.062 at the end, so "
+                      "that stale updates do not overshoot\n"),
+             format_summary(x));
+  x.pacing->rate_damping = 3.4e-111;
+  BOOST_TEST(contains(format_summary(x),
+                      "the learning rate was multiplied by 3.4e-111 at the end: "
+                      "training has in effect stopped. Lower learning_rate.base\n"),
+             format_summary(x));
+}
+
+BOOST_AUTO_TEST_CASE(confusion_of_named_classes) {
+  run_summary x;
+  x.samples = 1;
+  x.measures.confusion = {5, 1, 0, 7};
+  x.class_names = {"cat", "dog"};
+  BOOST_TEST(contains(format_summary(x),
+                      "confusion           class cat: 5 1\n"
+                      "                      class dog: 0 7\n"),
+             format_summary(x));
+  x.class_names.clear();
+  BOOST_TEST(contains(format_summary(x), "class 1: 0 7\n"), format_summary(x));
+}
+
 BOOST_AUTO_TEST_CASE(waiting_for_data) {
   run_summary x;
   x.samples = 1;
