@@ -147,6 +147,12 @@ coordinator_setup make_coordinator_setup(const proto::Job& given, std::size_t wo
   }
   for (const auto& text : view_classes(result.data, job.data()).warnings)
     result.notices.push_back("data: " + text);
+  if (result.data.test == result.data.train)
+    result.notices.push_back("there are no test records: the test loss and the test accuracy are "
+                             "those of the training records. "
+                             + std::string{job.data().has_digits() ? "data.digits.test makes some"
+                                                                   : "data.split.test sets some "
+                                                                     "aside"});
   for (const auto& text : unused_settings(job.optimizer()))
     result.notices.push_back("optimizer: " + text);
   if (const auto frozen = frozen_lines(*result.context); !frozen.empty())

@@ -49,6 +49,11 @@ class Data(TestCase):
     def test_good_data_is_accepted(self):
         process = self.start("train", f"--job={self.job}")
         self.assert_exit(process, 0)
+        notice = "the test loss and the test accuracy are those of the training records"
+        self.assertEqual(process.output.count(notice), 1)
+        process = self.start("train", f"--job={self.job}", "--set=data.split.test=4")
+        self.assert_exit(process, 0)
+        self.assertNotIn(notice, process.output)
 
     def test_missing_file(self):
         self.labels.unlink()
