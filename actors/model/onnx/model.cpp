@@ -2,6 +2,7 @@
 
 #include "actors/model/onnx/constant.hpp"
 #include "actors/model/onnx/external_data.hpp"
+#include "actors/model/onnx/merged.hpp"
 #include "actors/model/onnx/names.hpp"
 #include "actors/model/onnx/outline.hpp"
 #include "actors/model/onnx/weights.hpp"
@@ -334,9 +335,23 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
   result.find_weights(without_values);
   result.check_tensors(result.proto_->graph(), without_values);
   result.check_names();
-  if (!without_values)
+  if (!without_values) {
     mark_single_biases(*result.proto_);
+    result.refuse_merged_tensors();
+  }
   return result;
+}
+
+// read_marks() already checked the models of PyTorch's exporter. A model from troupe has the
+// parameters of the model that was trained.
+void onnx_model::refuse_merged_tensors() const {
+  if (onnx_roles{proto_->graph()}.has_marks() || proto_->producer_name() == "troupe")
+    return;
+  std::set<std::string, std::less<>> trained;
+  for (const auto& x : weights_)
+    if (x.stays.empty() && !x.decay)
+      trained.insert(x.name);
+  refuse_merged(proto_->graph(), trained, name_);
 }
 
 void onnx_model::check_operator_sets() {

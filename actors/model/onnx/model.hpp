@@ -67,8 +67,8 @@ public:
   /// @param name the name of the model in errors, usually its path
   /// @throws input_error if the bytes are not an ONNX model; if its operator set is older or newer
   /// than the supported ones; if a tensor's length does not fit its shape, its type is unknown, or
-  /// it is stored in another file; or if a name is missing, defined twice or used before its
-  /// definition (cycles)
+  /// it is stored in another file; if an exporter merged parameters; or if a name is missing,
+  /// defined twice or used before its definition (cycles)
   static onnx_model parse(std::span<const std::byte> bytes, std::string name);
 
   /// Parses the result of structure(). The weights of this model have shapes, but no values.
@@ -100,6 +100,7 @@ private:
   void read_marks();
   void check_operator_sets();
   void find_weights(bool without_values);
+  void refuse_merged_tensors() const;
   void check_tensors(const onnx::GraphProto& graph, bool without_values) const;
   void check_names() const;
 

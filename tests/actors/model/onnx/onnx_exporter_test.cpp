@@ -177,6 +177,96 @@ BOOST_AUTO_TEST_CASE(merged_parameters) {
   }
 }
 
+// tf2onnx merges the biases of two new layers, if they are equal. A layer that is used twice has
+// the same weight both times.
+BOOST_AUTO_TEST_CASE(merged_biases) {
+  const auto model = [](const std::string& second_weight, float last) {
+    small_model m;
+    for (const auto* name : {"w", "other"})
+      m.weight(name, {4, 4}, 16);
+    m.weight("b", {4}, 4);
+    m.proto.mutable_graph()->mutable_initializer(2)->set_float_data(3, last);
+    m.node("MatMul", {"x", "w"}, "a");
+    m.node("Add", {"a", "b"}, "first");
+    m.node("Transpose", {second_weight}, "turned");
+    m.node("MatMul", {"first", "turned"}, "c");
+    m.node("Add", {"b", "c"}, "y");
+    return m;
+  };
+  BOOST_TEST(model("w", 1).error() == "(no error)");
+  BOOST_TEST(model("other", 0.5F).error() == "(no error)");
+  auto merged = model("other", 1);
+  BOOST_TEST(contains(merged.error(),
+                      "the exporter probably merged different parameters with equal values into "
+                      "the tensor \"b\", which node \"the first\" (Add) and node \"the y\" (Add) "
+                      "read, so that they cannot be trained apart; set these parameters to random "
+                      "values before the export (Keras)"));
+  merged.proto.set_producer_name("troupe");
+  BOOST_TEST(merged.error() == "(no error)");
+  small_model gemm;
+  for (const auto* name : {"w", "other"})
+    gemm.weight(name, {4, 4}, 16);
+  gemm.weight("b", {4}, 4);
+  gemm.node("Gemm", {"x", "w", "b"}, "a");
+  gemm.node("Gemm", {"a", "other", "b"}, "y");
+  BOOST_TEST(contains(gemm.error(), "into the tensor \"b\""));
+  gemm.proto.mutable_graph()->mutable_node(1)->set_input(1, "w");
+  BOOST_TEST(gemm.error() == "(no error)");
+}
+
+// A normalization that is used twice comes after the same weight, or before the same weight.
+BOOST_AUTO_TEST_CASE(merged_scales) {
+  const auto model = [](const std::string& second, const std::string& third) {
+    small_model m;
+    m.proto.mutable_opset_import(0)->set_version(17);
+    for (const auto* name : {"w", "w 2", "w 3"})
+      m.weight(name, {4, 4}, 16);
+    m.weight("scale", {4}, 4);
+    m.node("MatMul", {"x", "w"}, "a");
+    m.node("LayerNormalization", {"a", "scale"}, "b");
+    m.node("MatMul", {"b", second}, "c");
+    m.node("LayerNormalization", {"c", "scale"}, "d");
+    m.node("MatMul", {"d", third}, "y");
+    return m;
+  };
+  BOOST_TEST(contains(model("w 2", "w 3").error(), "into the tensor \"scale\""));
+  BOOST_TEST(model("w", "w 3").error() == "(no error)");
+  BOOST_TEST(model("w 2", "w 2").error() == "(no error)");
+  // PyTorch's older exporter, outside of training mode.
+  auto copied = model("w 2", "w 3");
+  copied.proto.mutable_graph()->mutable_node(3)->set_input(1, "scale of d");
+  auto& nodes = *copied.proto.mutable_graph()->mutable_node();
+  copied.node("Identity", {"scale"}, "scale of d");
+  std::rotate(nodes.begin(), nodes.end() - 1, nodes.end());
+  BOOST_TEST(contains(copied.error(), "into the tensor \"scale\""));
+}
+
+// The bias of a new LSTM in Keras is 1 for the forget gate, otherwise 0.
+BOOST_AUTO_TEST_CASE(merged_biases_of_recurrent_layers) {
+  small_model m;
+  m.weight("b", {1, 16}, 16);
+  m.proto.mutable_graph()->mutable_initializer(0)->set_float_data(3, 0);
+  std::string last = "in time";
+  m.reshape("x", {0, 2, 2}, "sequence");
+  auto& order = *m.node("Transpose", {"sequence"}, last).add_attribute();
+  order.set_name("perm");
+  order.set_type(onnx::AttributeProto::INTS);
+  for (const int axis : {1, 0, 2})
+    order.add_ints(axis);
+  for (const std::string i : {"", " 2"}) {
+    m.weight("w" + i, {1, 8, 2}, 16);
+    m.weight("r" + i, {1, 8, 2}, 16);
+    integer(m.node("LSTM", {last, "w" + i, "r" + i, "b"}, "h" + i), "hidden_size", 2);
+    last = i.empty() ? "between" : "y";
+    m.reshape("h" + i, {2, -1, 2}, last);
+  }
+  BOOST_TEST(contains(error_of([&] { m.parsed(); }), "into the tensor \"b\""));
+  for (auto& node : *m.proto.mutable_graph()->mutable_node())
+    if (node.op_type() == "LSTM")
+      node.set_input(1, "w");
+  BOOST_TEST(error_of([&] { m.parsed(); }) == "(no error)");
+}
+
 // PyTorch writes group normalization as InstanceNormalization with a scale of 1 and a shift of 0.
 // Two normalizations with the same number of groups share these two tensors, which must not be
 // trained.
