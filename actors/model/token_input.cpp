@@ -2,6 +2,7 @@
 
 #include "actors/model/model_source.hpp"
 #include "actors/model/onnx/importer.hpp"
+#include "kernels/data/arrays.hpp"
 
 #include <algorithm>
 #include <span>
@@ -39,10 +40,20 @@ std::optional<std::size_t> token_input(const proto::Model& model) {
     const auto ports = onnx_inputs(onnx);
     if (ports.size() != 1 || ports[0].type != dtype::int32)
       return std::nullopt;
-    return onnx_table_rows(onnx, ports[0].name);
+    const auto rows = onnx_table_rows(onnx, ports[0].name);
+    return rows == 0 ? any_int32 : rows;
   }
   const auto* embedding = reader_of(model.layer(), "features");
   return embedding == nullptr ? std::nullopt : std::optional<std::size_t>{embedding->entries()};
+}
+
+bool reads_int64(const proto::Model& model) {
+  const auto bytes = onnx_structure_of(model);
+  if (bytes.empty())
+    return false;
+  const auto ports =
+    onnx_inputs(onnx_model::parse_structure(std::as_bytes(std::span{bytes}), model.onnx()));
+  return ports.size() == 1 && ports[0].is_int64;
 }
 
 } // namespace troupe

@@ -5,6 +5,7 @@
 #include "actors/model/model_file.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/onnx/export.hpp"
+#include "actors/model/token_input.hpp"
 #include "actors/output/text.hpp"
 #include "actors/storage/storage.hpp"
 #include "apps/troupe/limits.hpp"
@@ -60,6 +61,7 @@ int run(const export_command& x) {
   const auto& model = context->model;
   onnx_surroundings around;
   around.features = data.normalization;
+  around.int64_tokens = reads_int64(job.model());
   around.metadata = metadata_of(data);
   if (around.metadata.contains("target_mean"))
     around.targets = data.scaling;

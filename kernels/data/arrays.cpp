@@ -67,14 +67,16 @@ array_values floats_of(const npy_array& x, std::size_t width, bool lost_digits,
 
 array_values tokens_of(const npy_array& x, std::size_t width, std::size_t vocabulary,
                        std::string_view name) {
+  const double least = vocabulary == any_int32 ? std::numeric_limits<std::int32_t>::min() : 0;
   std::vector<std::int32_t> result(x.size());
   for (std::uint64_t i = 0; i < result.size(); ++i) {
     const double value = x.at(i);
-    if (!(value >= 0 && value < static_cast<double>(vocabulary)))
+    if (!(value >= least && value < static_cast<double>(vocabulary)))
       reject(name,
              "record " + std::to_string(i / width) + " has the token " + number_text(value)
-               + "; expected 0 to " + std::to_string(vocabulary - 1)
-               + ", the entries of the embedding");
+               + (vocabulary == any_int32 ? "; expected whole numbers that fit int32"
+                                          : "; expected 0 to " + std::to_string(vocabulary - 1)
+                      + ", the entries of the embedding"));
     result[i] = static_cast<std::int32_t>(value);
   }
   return own(npy_type::i32, std::move(result));

@@ -61,7 +61,7 @@ struct array_reading {
   /// Number of classes. 0 means the largest class + 1, but at least 2 (see stored_labels).
   std::size_t classes = 0;
   /// If not 0, features that are whole numbers are tokens, and each token must be below this
-  /// number.
+  /// number, and not negative. With any_int32, negative numbers are accepted too.
   std::size_t vocabulary = 0;
   /// If true, labels of a whole-number type and shape (records, positions) are classes, one per
   /// position of a sequence.
@@ -70,6 +70,9 @@ struct array_reading {
   /// with this label.
   std::optional<std::int32_t> ignored_label = std::nullopt;
 };
+
+/// A vocabulary for features that are whole numbers without a table: any int32 is accepted.
+inline constexpr std::size_t any_int32 = std::size_t{1} << 31;
 
 /// Makes a data set from two NumPy arrays.
 ///
@@ -83,7 +86,7 @@ struct array_reading {
 /// - a number that is not finite as float32 (in a mapped float32 array, found when the record is
 ///   read);
 /// - a feature or target whose values float32 cannot distinguish (float32_spread);
-/// - a token outside the vocabulary;
+/// - a token outside the vocabulary, or outside int32;
 /// - labels of any other shape, or a label outside the classes (with its record).
 std::shared_ptr<const dataset> npy_records(const npy_array& features, const shared_bytes& memory,
                                            std::string_view features_name, const npy_array& labels,

@@ -1,5 +1,7 @@
 #include "kernels/data/record.hpp"
 
+#include "kernels/data/arrays.hpp"
+
 namespace troupe {
 
 std::string_view to_string(feature_kind kind) noexcept {
@@ -17,7 +19,7 @@ std::string_view to_string(feature_kind kind) noexcept {
 std::string to_string(const record_shape& x) {
   std::string result = to_string(x.dims) + ' ' + std::string{to_string(x.features)};
   if (x.features == feature_kind::tokens)
-    result += " of " + std::to_string(x.vocabulary);
+    result += x.vocabulary == any_int32 ? " of int32" : " of " + std::to_string(x.vocabulary);
   result += " and " + std::to_string(x.label_width)
     + (x.labels == label_kind::classes ? " classes" : " targets");
   if (x.labels_per_record > 1)

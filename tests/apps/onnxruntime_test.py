@@ -101,6 +101,7 @@ def case(*operators, relative=2e-6, absolute=SMALLEST):
 
 # onnxruntime approximates the sigmoid by a rational function with an error of 2e-5 of the result.
 @case("Sigmoid", relative=2e-5, absolute=1e-7)
+@case("Mish", relative=2e-5, absolute=1e-6)
 @case("Erf", absolute=2 * SMALLEST)  # onnxruntime's quotient has a denormal numerator
 @case("Abs", "Ceil", "Exp", "Floor", "HardSwish", "Log", "Neg", "Reciprocal", "Relu", "Round", "Sign", "Softplus",
       "Softsign", "Sqrt", "Tanh")

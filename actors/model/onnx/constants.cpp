@@ -49,7 +49,7 @@ void cast_to(onnx_node& node, onnx_constant::kind to) {
     }
     onnx_value real{to_float(v.x, dims), v.batch_at};
     real.of_tokens = std::make_shared<const onnx_of_tokens>(
-      onnx_of_tokens{v.x, [](double token) { return token; }, kind::real, true});
+      onnx_of_tokens{v.x, [](double token) { return token; }, kind::real, real.x});
     node.set(std::move(real));
     return;
   }
@@ -160,11 +160,12 @@ void shape_of(onnx_node& node) {
 }
 
 void size_of_tensor(onnx_node& node) {
-  const auto v = unfolded(node.folded_input(0));
+  const auto dims = unfolded(node.folded_input(0)).dims();
+  const bool batch = std::ranges::find(dims, onnx_constant::batch) != dims.end();
   onnx_constant result;
   result.type = onnx_constant::kind::integer;
-  result.values = {static_cast<double>(count_elements(v.dims()))
-                   * (v.has_batch() ? onnx_constant::batch_size : 1)};
+  result.values = {static_cast<double>(count_elements(dims))
+                   * (batch ? onnx_constant::batch_size : 1)};
   node.set(std::move(result));
 }
 
@@ -172,9 +173,12 @@ void range_of_numbers(onnx_node& node) {
   const auto begin = node.number_of(0, "start");
   const auto end = node.number_of(1, "limit");
   const auto step = node.number_of(2, "delta");
+  for (const auto x : {begin, end, step})
+    if (std::isfinite(x) && !onnx_constant::is_number(x))
+      node.refuse("the range depends on the size of the batch");
   const auto count = std::ceil((end - begin) / step);
   if (!std::isfinite(count) || count > static_cast<double>(node.limit()))
-    node.refuse("the range has no end, has too many numbers, or depends on the size of the batch");
+    node.refuse("the range has no end, or has too many numbers");
   onnx_constant result;
   result.type = node.known(0, "start").type;
   for (int i = 0; i < count; ++i)

@@ -161,6 +161,11 @@ void gelu(onnx_node& node) {
   });
 }
 
+/// x tanh(log(1 + exp(x))).
+void mish(onnx_node& node) {
+  unary(node, [](expression x) { return x * tanh(softplus(x)); });
+}
+
 /// x / (1 + exp(-alpha x)).
 void swish(onnx_node& node) {
   const auto alpha = node.real("alpha", 1);
@@ -295,10 +300,17 @@ expression power(onnx_node& node, expression x, double exponent) {
 void power(onnx_node& node) {
   const auto& x = node.input(0);
   if (x.known && node.input(1).known) {
+    const bool whole = x.known->type == onnx_constant::kind::integer;
+    const bool whole_exponent = node.input(1).known->type == onnx_constant::kind::integer;
     // A constant must give the same result as a tensor. For the base -infinity and an exponent that
     // is not a whole number, the graph gives NaN, but std::pow does not.
-    const auto f = [](double a, double b) {
+    // A power of the size of the batch is unknown (NaN), except for the exponents 0 and 1.
+    const auto f = [&](double a, double b) {
       const bool real = b != std::trunc(b);
+      const bool of_batch = (whole && onnx_constant::batches(a) != 0)
+        || (whole_exponent && onnx_constant::batches(b) != 0);
+      if (of_batch && b != 0)
+        return b == 1 ? a : std::nan("");
       return real && a == -std::numeric_limits<double>::infinity() ? std::nan("") : std::pow(a, b);
     };
     node.set(troupe::combine(*x.known, *node.input(1).known, f, node.limit()));
@@ -309,21 +321,6 @@ void power(onnx_node& node) {
 }
 
 // -- comparisons and truth, which is 1 or 0 -----------------------------------------------------
-
-/// Converts whole numbers and truth values to real numbers. Whole numbers from the model's input
-/// are exact up to 2^24.
-onnx_value as_real(const onnx_node& node, const onnx_value& v) {
-  if (v.known) {
-    auto result = *v.known;
-    if (result.type == onnx_constant::kind::integer
-        && !std::ranges::all_of(result.values, onnx_constant::is_number))
-      node.refuse("the size of the batch becomes a real number");
-    result.type = onnx_constant::kind::real;
-    return result;
-  }
-  const auto dims = v.x.shape(); // a copy: adding nodes invalidates references
-  return v.x.node().type == dtype::int32 ? onnx_value{to_float(v.x, dims), v.batch_at} : v;
-}
 
 /// a <= b; false if one of them is NaN.
 expression at_most_of(expression a, expression b) {
@@ -461,6 +458,19 @@ void where(onnx_node& node) {
 
 } // namespace
 
+onnx_value as_real(const onnx_node& node, const onnx_value& v) {
+  if (v.known) {
+    auto result = *v.known;
+    if (result.type == onnx_constant::kind::integer
+        && !std::ranges::all_of(result.values, onnx_constant::is_number))
+      node.refuse("the size of the batch becomes a real number");
+    result.type = onnx_constant::kind::real;
+    return result;
+  }
+  const auto dims = v.x.shape(); // a copy: adding nodes invalidates references
+  return v.x.node().type == dtype::int32 ? onnx_value{to_float(v.x, dims), v.batch_at} : v;
+}
+
 void add_elementwise_operators(onnx_operators& all) {
   all["Abs"] = {absolute, 1};
   all["Neg"] = {negative, 1};
@@ -488,6 +498,7 @@ void add_elementwise_operators(onnx_operators& all) {
   all["HardSwish"] = {hard_swish, 14};
   all["Softsign"] = {softsign, 1};
   all["Gelu"] = {gelu, 20};
+  all["Mish"] = {mish, 18};
   all["PRelu"] = {prelu, 1};
   all["Swish"] = {swish, 24};
   all["Add"] = {binary<arithmetic::add>, 1};

@@ -68,6 +68,9 @@ onnx::ModelProto onnx_exporter::run(const std::string& name, const onnx_surround
   names_[input_] = fresh("features");
   const auto output = fresh("output");
   describe(*proto_.add_input(), names_.at(input_), at(input_));
+  if (around.int64_tokens && at(input_).type == dtype::int32)
+    proto_.mutable_input(0)->mutable_type()->mutable_tensor_type()->set_elem_type(
+      onnx::TensorProto::INT64);
   if (around.features)
     names_[input_] = scaled_features(*around.features);
   for (const auto id : needed_)

@@ -19,6 +19,8 @@ struct onnx_surroundings {
   /// Scaling of the targets, applied after the model: output * scale + mean. Only for a model that
   /// predicts targets, and not classes.
   std::optional<column_scaling> targets = std::nullopt;
+  /// True if tokens have the type INT64 in the file, and not INT32.
+  bool int64_tokens = false;
   /// Entries for the file's metadata_props.
   std::map<std::string, std::string> metadata = {};
 };

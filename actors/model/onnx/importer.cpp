@@ -59,6 +59,7 @@ onnx_port port_of(const onnx_model& model, const onnx::ValueInfoProto& x) {
   const auto& type = x.type().tensor_type();
   onnx_port result;
   result.name = x.name();
+  result.is_int64 = type.elem_type() == onnx::TensorProto::INT64;
   if (type.elem_type() == onnx::TensorProto::INT64 || type.elem_type() == onnx::TensorProto::INT32)
     result.type = dtype::int32;
   else if (!is_onnx_real(type.elem_type()))
@@ -93,6 +94,12 @@ expression variable_of(const onnx_model::weight& x, graph& target, const onnx_ki
                          kind);
 }
 
+bool casts_to_real(const onnx::NodeProto& node) {
+  return std::ranges::any_of(node.attribute(), [](const auto& x) {
+    return x.name() == "to" && is_onnx_real(static_cast<int>(x.i()));
+  });
+}
+
 /// Adds the names that the nodes of a graph read, including nodes in the bodies of loops and
 /// branches.
 void add_inputs(const onnx::GraphProto& graph, onnx_node::names& to) {
@@ -112,17 +119,13 @@ void convert(onnx_node& node) {
   const auto& proto = node.proto();
   const bool own = !proto.domain().empty() && proto.domain() != "ai.onnx";
   const auto found = own ? operators().end() : operators().find(proto.op_type());
-  if (found == operators().end()) {
-    std::string known;
-    for (const auto& [name, row] : operators())
-      known += (known.empty() ? "" : ", ") + name;
+  if (found == operators().end())
     node.refuse("troupe does not have this operator"
-                + (own ? " of the domain \"" + proto.domain() + "\"" : std::string{}) + "; it has "
-                + known);
-  }
+                + (own ? " of the domain \"" + proto.domain() + "\"" : std::string{})
+                + "; `troupe operators` lists the supported ones");
   try {
     node.take_apart();
-    if (!compute_of_tokens(node))
+    if (!compute_of_tokens(node, found->second.convert))
       found->second.convert(node);
   } catch (const onnx_node_error&) {
     throw;
@@ -171,10 +174,14 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
   };
   std::int64_t all_rows = 0;
   std::int64_t some_rows = 0;
+  bool numbers = false;
   for (const auto& node : graph.node()) {
     const bool picks = node.op_type() == "Gather" && node.input_size() == 2
       && (tokens.contains(node.input(0)) || some.contains(node.input(0)));
     const bool cuts = picks || parts.contains(node.op_type());
+    numbers = numbers
+      || (node.op_type() == "Cast" && casts_to_real(node)
+          && (holds(node.input(), some) || holds(node.input(), tokens)));
     if ((cuts || moves.contains(node.op_type())) && holds(node.input(), some))
       some.insert(node.output().begin(), node.output().end());
     else if ((cuts || moves.contains(node.op_type())) && holds(node.input(), tokens))
@@ -195,7 +202,7 @@ std::size_t onnx_table_rows(const onnx_model& model, const std::string& input) {
     else
       some_rows = std::max(some_rows, found->second);
   }
-  return static_cast<std::size_t>(all_rows > 0 ? all_rows : some_rows);
+  return static_cast<std::size_t>(all_rows > 0 ? all_rows : numbers ? 0 : some_rows);
 }
 
 std::vector<onnx_operator_text> onnx_operator_table() {

@@ -18,6 +18,8 @@ struct onnx_port {
   /// In ONNX's order. An open dimension is onnx_constant::batch (-1).
   std::vector<std::int64_t> dims;
   dtype type = dtype::float32;
+  /// True if the file's type is INT64. (The graph computes with int32.)
+  bool is_int64 = false;
 };
 
 /// An output of an imported model.
@@ -35,7 +37,8 @@ std::vector<std::string> onnx_outputs(const onnx_model& model);
 /// The number of rows of the table (rows, n) from which the tokens in `input` select rows (Gather).
 /// The tokens may be reshaped or otherwise changed before Gather. If all tokens select from several
 /// tables, the result is the smallest number of rows. If no table is used by all tokens, but some
-/// by a part of them, the result is the largest number of rows of these. 0 if there is no table.
+/// by a part of them, the result is the largest number of rows of these; or 0 if some tokens become
+/// real numbers (Cast), because these may be larger. 0 if there is no table.
 std::size_t onnx_table_rows(const onnx_model& model, const std::string& input);
 
 /// Returns the role of a weight in training.
@@ -46,9 +49,9 @@ using onnx_kinds = std::function<parameter_kind(const onnx_model::weight&)>;
 /// @param inputs one expression for each port in onnx_inputs(), with the rank and type of the port.
 /// If the port has a batch, the batch is the first dimension of the expression
 /// @return one entry for each of onnx_outputs()
-/// @throws input_error that names the node: an operator that troupe does not support (with a list
-/// of the supported operators), an attribute that is not supported, shapes that do not fit, or a
-/// batch that does not stay a separate dimension
+/// @throws input_error that names the node: an operator that troupe does not support, an attribute
+/// that is not supported, shapes that do not fit, or a batch that does not stay a separate
+/// dimension
 /// @param training builds the computation for training. If the model was exported in training mode,
 /// dropout is active and batch normalization uses the statistics of the batch. If the graph already
 /// has a variable with the name of a weight, this variable is reused.

@@ -45,57 +45,32 @@ bool merged_alike(const onnx_value& a, const onnx_value& b) {
 /// True if the operator computes each element separately, or each row along dimensions that are not
 /// merged. take_apart() may then separate the merged dimensions of its inputs.
 bool works_within(const std::string& op) {
-  static const std::set<std::string, std::less<>> all{"Abs",
-                                                      "Add",
-                                                      "Cast",
-                                                      "CastLike",
-                                                      "Ceil",
-                                                      "Celu",
-                                                      "Clip",
-                                                      "Concat",
-                                                      "Cos",
-                                                      "Div",
-                                                      "Dropout",
-                                                      "Elu",
-                                                      "Erf",
-                                                      "Exp",
-                                                      "Floor",
-                                                      "Gelu",
-                                                      "Gemm",
-                                                      "HardSigmoid",
-                                                      "HardSwish",
-                                                      "Identity",
-                                                      "IsNaN",
-                                                      "LayerNormalization",
-                                                      "LeakyRelu",
-                                                      "Log",
-                                                      "LogSoftmax",
-                                                      "MatMul",
-                                                      "Max",
-                                                      "Mean",
-                                                      "Min",
-                                                      "Mul",
-                                                      "Neg",
-                                                      "Pow",
-                                                      "RMSNormalization",
-                                                      "Reciprocal",
-                                                      "Relu",
-                                                      "Round",
-                                                      "Selu",
-                                                      "Sigmoid",
-                                                      "Sign",
-                                                      "Sin",
-                                                      "Slice",
-                                                      "Softmax",
-                                                      "Softplus",
-                                                      "Softsign",
-                                                      "Split",
-                                                      "Sqrt",
-                                                      "Sub",
-                                                      "Sum",
-                                                      "Swish",
-                                                      "Tanh",
-                                                      "Where"};
+  static const std::set<std::string, std::less<>> all{"Abs",        "Add",
+                                                      "Cast",       "CastLike",
+                                                      "Ceil",       "Celu",
+                                                      "Clip",       "Concat",
+                                                      "Cos",        "Div",
+                                                      "Dropout",    "Elu",
+                                                      "Erf",        "Exp",
+                                                      "Floor",      "Gelu",
+                                                      "Gemm",       "HardSigmoid",
+                                                      "HardSwish",  "Identity",
+                                                      "IsNaN",      "LayerNormalization",
+                                                      "LeakyRelu",  "Log",
+                                                      "LogSoftmax", "MatMul",
+                                                      "Max",        "Mean",
+                                                      "Min",        "Mish",
+                                                      "Mul",        "Neg",
+                                                      "Pow",        "RMSNormalization",
+                                                      "Reciprocal", "Relu",
+                                                      "Round",      "Selu",
+                                                      "Sigmoid",    "Sign",
+                                                      "Sin",        "Slice",
+                                                      "Softmax",    "Softplus",
+                                                      "Softsign",   "Split",
+                                                      "Sqrt",       "Sub",
+                                                      "Sum",        "Swish",
+                                                      "Tanh",       "Where"};
   return all.contains(op);
 }
 
@@ -176,8 +151,9 @@ const onnx_value& onnx_node::folded_input(std::size_t i) const {
     refuse("input " + std::to_string(i) + " is a sequence of tensors");
   if (is_only_of_tokens(result))
     refuse("input " + std::to_string(i)
-           + " is computed from the whole numbers of the model's input, and only the positions of "
-             "Gather can be; compute it before the model, and give it as the data");
+           + " is computed from the whole numbers of the model's input, and stays whole numbers; "
+             "this operator cannot read them: convert them to real numbers (Cast), or compute them "
+             "before the model, and give them as the data");
   return result;
 }
 
@@ -345,6 +321,10 @@ std::size_t onnx_node::outputs() const {
 bool onnx_node::has_output(std::size_t i) const {
   return i < outputs() && !proto_.output(static_cast<int>(i)).empty()
     && in_.used.contains(proto_.output(static_cast<int>(i)));
+}
+
+const onnx_value& onnx_node::output(std::size_t i) const {
+  return in_.all.at(proto_.output(static_cast<int>(i)));
 }
 
 bool onnx_node::is_input(const onnx_value& constant) const {

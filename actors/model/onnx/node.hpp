@@ -98,6 +98,8 @@ public:
   const onnx_value& folded_input(std::size_t i) const;
   /// Like input(), for converters that accept a function of the tokens (onnx_value::of_tokens).
   const onnx_value& token_input(std::size_t i) const;
+  /// Makes input() return another value.
+  void replace_input(std::size_t i, onnx_value x) { apart_.insert_or_assign(i, std::move(x)); }
   /// Throws if the input is not a sequence of tensors.
   const std::vector<onnx_value>& sequence(std::size_t i) const;
   /// The input as a tensor of the graph.
@@ -139,6 +141,8 @@ public:
   bool has_output(std::size_t i) const;
   void set(std::size_t i, onnx_value x);
   void set(onnx_value x) { set(0, std::move(x)); }
+  /// The value of output i, which must be used and set.
+  const onnx_value& output(std::size_t i) const;
   /// Counts the elements of a constant, before it is computed. Refuses the node if all constants
   /// together become too large. A constant that is passed to set() needs no call, because set()
   /// counts it.
@@ -169,6 +173,7 @@ private:
   surroundings& in_;
   /// See take_apart(). Empty if no input has merged dimensions.
   std::vector<std::size_t> merged_;
+  /// Inputs whose values were replaced: see take_apart() and replace_input().
   std::map<std::size_t, onnx_value> apart_;
   std::set<std::string, std::less<>> read_;
 };
@@ -205,7 +210,12 @@ void convert(onnx_node& node);
 /// Computes a node that works element by element on the model's tokens (the node's inputs are
 /// functions of the tokens, or single numbers). Returns false, and does nothing, for any other
 /// node.
-bool compute_of_tokens(onnx_node& node);
+/// @param convert the converter of the node's operator; it computes the result as real numbers
+bool compute_of_tokens(onnx_node& node, onnx_converter convert);
+
+/// Converts whole numbers and truth values to real numbers. Whole numbers from the model's input
+/// are exact up to 2^24.
+onnx_value as_real(const onnx_node& node, const onnx_value& v);
 
 // -- functions that several converters use
 

@@ -405,6 +405,7 @@ onnx_constant cumulative_sum_of(const onnx_node& node, const onnx_constant& c, s
   result.values = elements_of(c, node.limit(), node);
   const auto behind = static_cast<std::size_t>(onnx_product(c.dims, axis + 1, c.dims.size()));
   const auto extent = static_cast<std::size_t>(c.dims[axis]);
+  const bool whole = c.type == onnx_constant::kind::integer;
   for (std::size_t first = 0; first < result.values.size(); ++first) {
     if (first / behind % extent != 0)
       continue;
@@ -412,7 +413,7 @@ onnx_constant cumulative_sum_of(const onnx_node& node, const onnx_constant& c, s
     for (std::size_t i = 0; i < extent; ++i) {
       auto& x = result.values[first + (backwards ? extent - 1 - i : i) * behind];
       const auto before = sum;
-      sum += x;
+      sum = whole ? combine_whole(arithmetic::add, sum, x) : sum + x;
       x = exclusive ? before : sum;
     }
   }

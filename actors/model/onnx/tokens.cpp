@@ -1,6 +1,7 @@
-// Computations on tokens that models do before they look up rows of a table.
+// Computations on tokens that models do before they look up rows of a table, and to make masks.
 
 #include "actors/model/onnx/node.hpp"
+#include "kernels/graph/operations.hpp"
 
 #include <onnx/onnx_pb.h>
 
@@ -93,12 +94,23 @@ struct token_function {
   }
 };
 
-void set_result(onnx_node& node, const onnx_value& like, token_function of, kind type) {
-  if (of.calls > token_function::most_calls)
+/// The values of an operand as real numbers.
+onnx_value real_of(const onnx_node& node, const onnx_value& v) {
+  return v.of_tokens ? onnx_value{v.of_tokens->real, v.batch_at} : as_real(node, v);
+}
+
+/// Sets the output to a function of the tokens.
+/// @param real the same values as a tensor of real numbers
+void set_result(onnx_node& node, const onnx_value& like, expression real, token_function of,
+                kind type) {
+  const bool too_much = of.calls > token_function::most_calls;
+  if (too_much && type == kind::integer)
     node.refuse("the model computes too much with its tokens; compute it before the model");
-  onnx_value result{tokens_of(like), like.batch_at};
-  result.of_tokens =
-    std::make_shared<const onnx_of_tokens>(onnx_of_tokens{result.x, std::move(of), type, false});
+  onnx_value result{type == kind::integer ? tokens_of(like) : real, like.batch_at};
+  result.is_truth = type == kind::boolean;
+  if (!too_much)
+    result.of_tokens = std::make_shared<const onnx_of_tokens>(
+      onnx_of_tokens{tokens_of(like), std::move(of), type, real});
   node.set(std::move(result));
 }
 
@@ -122,39 +134,41 @@ bool read_operands(const onnx_node& node, std::vector<token_operand>& operands) 
   return first != nullptr;
 }
 
-/// Converts a function of the tokens to another type. Returns false, and does nothing, if a tensor
-/// holds the values of input 0 (for example the tokens themselves). The usual converter then makes
-/// the cast.
+/// Converts a function of the tokens to another type. Returns false, and does nothing, for any
+/// other value (for example the tokens themselves). The usual converter then makes the cast.
 bool cast_of_tokens(onnx_node& node) {
   const auto& v = node.token_input(0);
-  if (!is_only_of_tokens(v))
+  if (!v.of_tokens)
     return false;
   const auto to = node.integer("to", 0);
   node.ignore("saturate");
   node.ignore("round_mode");
   using onnx::TensorProto;
   const auto& of = v.of_tokens->of;
-  if (to == TensorProto::FLOAT || to == TensorProto::DOUBLE)
-    set_result(node, v, {{of}, [](std::span<const double> x) { return x[0]; }}, kind::real);
+  const auto real = v.of_tokens->real;
+  if (to == TensorProto::FLOAT || to == TensorProto::DOUBLE || to == TensorProto::FLOAT16
+      || to == TensorProto::BFLOAT16)
+    set_result(node, v, real, {{of}, [](std::span<const double> x) { return x[0]; }}, kind::real);
   else if (to == TensorProto::INT32 || to == TensorProto::INT64)
-    set_result(node, v, {{of}, [](std::span<const double> x) { return std::trunc(x[0]); }},
+    set_result(node, v, real, {{of}, [](std::span<const double> x) { return std::trunc(x[0]); }},
                kind::integer);
   else if (to == TensorProto::BOOL)
-    set_result(node, v, {{of}, [](std::span<const double> x) { return x[0] != 0 ? 1.0 : 0.0; }},
+    set_result(node, v, above(absolute(real), 0),
+               {{of}, [](std::span<const double> x) { return x[0] != 0 ? 1.0 : 0.0; }},
                kind::boolean);
   else
     node.refuse("attribute \"to\" is " + std::to_string(to)
-                + "; expected FLOAT, DOUBLE, INT32, INT64 or BOOL");
+                + "; expected FLOAT, FLOAT16, BFLOAT16, DOUBLE, INT32, INT64 or BOOL");
   return true;
 }
 
 } // namespace
 
 bool is_only_of_tokens(const onnx_value& v) noexcept {
-  return v.of_tokens && !v.of_tokens->is_tensor;
+  return v.of_tokens && v.of_tokens->type == kind::integer;
 }
 
-bool compute_of_tokens(onnx_node& node) {
+bool compute_of_tokens(onnx_node& node, onnx_converter convert) {
   if (node.is_apart())
     return false;
   if (node.op() == "Cast")
@@ -165,7 +179,7 @@ bool compute_of_tokens(onnx_node& node) {
   std::vector<token_operand> operands;
   if (!read_operands(node, operands))
     return false;
-  const auto& first =
+  const auto first =
     *std::ranges::find_if(operands, [](const token_operand& x) { return !x.value->known; })->value;
   // A real result is computed by the usual converter, from the tokens as a tensor.
   const auto type = found->second.says_truth ? kind::boolean : operands.back().type;
@@ -174,7 +188,12 @@ bool compute_of_tokens(onnx_node& node) {
   std::vector<std::function<double(double)>> functions;
   for (const auto& x : operands)
     functions.push_back(x.of);
-  set_result(node, first, {std::move(functions), found->second.compute}, type);
+  if (!node.has_output(0))
+    return true;
+  for (std::size_t i = 0; i < node.inputs(); ++i)
+    node.replace_input(i, real_of(node, *operands[i].value));
+  convert(node);
+  set_result(node, first, node.output(0).x, {std::move(functions), found->second.compute}, type);
   return true;
 }
 

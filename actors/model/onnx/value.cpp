@@ -289,6 +289,13 @@ expression expand(expression x, const shape& dims) {
 }
 
 onnx_operands aligned(const onnx_value& a, const onnx_value& b, graph& g) {
+  // A constant with a batch is repeated for each sample, unless the other operand has the batch.
+  const auto repeats = [](const onnx_value& x, const onnx_value& other) {
+    return x.known && !other.has_batch()
+      && std::ranges::find(x.known->dims, onnx_constant::batch) != x.known->dims.end();
+  };
+  if (repeats(a, b) || repeats(b, a))
+    return aligned(repeats(a, b) ? as_tensor(a, g) : a, repeats(b, a) ? as_tensor(b, g) : b, g);
   const auto rank = std::max(a.rank(), b.rank());
   const bool batch = a.has_batch() || b.has_batch();
   const auto& leader = a.has_batch() ? a : b;

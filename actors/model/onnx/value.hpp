@@ -65,12 +65,13 @@ struct onnx_of_tokens {
   expression tokens;
   std::function<double(double)> of;
   onnx_constant::kind type = onnx_constant::kind::integer;
-  /// True if the value is also a tensor of the graph: the tokens themselves, converted to real
-  /// numbers.
-  bool is_tensor = false;
+  /// The same values as a tensor of real numbers. Truth values are 0 or 1. Whole numbers are exact
+  /// up to 2^24.
+  expression real = {};
 };
 
-/// True if the value exists only as a function of the tokens, so that no tensor holds it.
+/// True if the value consists of whole numbers that are computed from the tokens. Most operators
+/// cannot read it: they would compute with real numbers, but a division, for example, rounds.
 bool is_only_of_tokens(const onnx_value& v) noexcept;
 
 /// v with its dimensions separate, not merged.

@@ -99,6 +99,26 @@ BOOST_AUTO_TEST_CASE(errors) {
                       "do not make 0 records"));
 }
 
+// Whole numbers that do not select rows of a table.
+BOOST_AUTO_TEST_CASE(any_whole_numbers) {
+  const auto read = [](std::int64_t last, std::size_t vocabulary) {
+    const made features{npy_type::i64, {2, 2}, std::vector<std::int64_t>{5, 220, -6, last}};
+    const made labels{npy_type::i64, {2}, std::vector<std::int64_t>{0, 1}};
+    array_reading how;
+    how.vocabulary = vocabulary;
+    return npy_records(features.array, share(features.file), "x.npy", labels.array, "y.npy", how);
+  };
+  const auto data = read(7, any_int32);
+  BOOST_TEST(to_string(data->record()) == "(2) tokens of int32 and 2 classes");
+  std::vector<std::int32_t> row(2);
+  std::vector<std::int32_t> classes(1);
+  data->read(std::vector<std::uint64_t>{1}, std::span{row}, {classes, {}});
+  BOOST_TEST(row == (std::vector<std::int32_t>{-6, 7}));
+  BOOST_TEST(contains(error_of([&] { read(std::int64_t{1} << 31, any_int32); }),
+                      "record 1 has the token 2147483648; expected whole numbers that fit int32"));
+  BOOST_TEST(contains(error_of([&] { read(7, 221); }), "record 1 has the token -6; expected 0 to"));
+}
+
 BOOST_AUTO_TEST_CASE(a_mapped_file_is_checked_when_it_is_read) {
   const temporary_directory folder;
   const made x{npy_type::f32, {2, 2}, std::vector<float>{1, 2, NAN, 4}};

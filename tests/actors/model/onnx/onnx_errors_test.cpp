@@ -15,7 +15,7 @@ BOOST_AUTO_TEST_CASE(operators_that_are_not_there) {
   m.node("TopK", {"x"}, "y");
   BOOST_TEST(contains(m.error(),
                       "model.onnx: node \"the y\" (TopK): troupe does not have this "
-                      "operator; it has Abs, Add, "));
+                      "operator; `troupe operators` lists the supported ones"));
   m.proto.mutable_graph()->mutable_node(0)->set_domain("com.example");
   BOOST_TEST(contains(m.error(), "operator of the domain \"com.example\""));
 }
@@ -218,6 +218,43 @@ BOOST_AUTO_TEST_CASE(numbers_from_the_size_of_the_batch) {
   clipped.node("Gather", {"shape", "0"}, "batch");
   clipped.node("Clip", {"batch", "", "5"}, "y");
   BOOST_TEST(contains(clipped.error(), unknown));
+  BOOST_TEST(contains(error("Pow", "batch", "number", 2), unknown));
+  BOOST_TEST(contains(error("Pow", "number", "batch", 2), unknown));
+  BOOST_TEST(contains(error("Pow", "batch", "half", 1), unknown));
+  BOOST_TEST(error("Pow", "batch", "number", 0) == "(no error)");
+  small_model sum;
+  sum.whole("0", {}, {0});
+  sum.node("Shape", {"x"}, "shape");
+  sum.node("CumSum", {"shape", "0"}, "y");
+  BOOST_TEST(contains(sum.error(), unknown));
+}
+
+// The size of the batch as the step of a range, and a constant with one row for each sample.
+BOOST_AUTO_TEST_CASE(size_of_the_batch_in_constants) {
+  small_model m;
+  for (const int x : {0, 4})
+    m.whole(std::to_string(x), {}, {x});
+  m.node("Shape", {"x"}, "shape");
+  m.node("Gather", {"shape", "0"}, "batch");
+  m.node("Range", {"0", "4", "batch"}, "y");
+  BOOST_TEST(contains(m.error(), "(Range): the range depends on the size of the batch"));
+  small_model size;
+  size.node("Shape", {"x"}, "shape");
+  size.node("ConstantOfShape", {"shape"}, "rows");
+  size.node("Size", {"rows"}, "y");
+  BOOST_TEST(contains(size.error(), "output \"y\" depends on the size of the batch"));
+}
+
+// Rows of a constant, one for each sample, plus a weight: the result has the batch.
+BOOST_AUTO_TEST_CASE(constants_with_a_batch) {
+  small_model m;
+  m.weight("w", {4}, 4);
+  m.node("Shape", {"x"}, "shape");
+  m.node("ConstantOfShape", {"shape"}, "rows");
+  m.node("Add", {"rows", "w"}, "y");
+  graph g;
+  const auto x = g.placeholder("x", {shape::batch, 4});
+  BOOST_TEST(to_string(import_onnx(m.parsed(), g, {x}).at(0).x.shape()) == "(batch, 4)");
 }
 
 // Dimensions whose product exceeds 64 bits are refused.

@@ -517,6 +517,23 @@ BOOST_AUTO_TEST_CASE(checked_by_onnx_itself) {
   BOOST_TEST(model.graph().output(0).name() == "output");
 }
 
+BOOST_AUTO_TEST_CASE(type_of_tokens) {
+  const exported from{{shape::batch, 4}, dtype::int32, [](expression x) {
+                        return embedding(x.owner().variable("table", {5, 2}), x);
+                      }};
+  const auto type = [&](bool int64) {
+    onnx_surroundings around;
+    around.int64_tokens = int64;
+    const auto bytes = export_onnx(from.x, from.y, weights_of(from.g), "test", around).bytes;
+    BOOST_TEST(onnx_inputs(reread(bytes)).at(0).is_int64 == int64);
+    onnx::ModelProto model;
+    BOOST_REQUIRE(model.ParseFromString(bytes));
+    return model.graph().input(0).type().tensor_type().elem_type();
+  };
+  BOOST_TEST(type(false) == onnx::TensorProto::INT32);
+  BOOST_TEST(type(true) == onnx::TensorProto::INT64);
+}
+
 // The exported model includes the scaling of the data. It takes unscaled features and returns
 // targets in their own units.
 BOOST_AUTO_TEST_CASE(normalization_is_a_part_of_the_model) {

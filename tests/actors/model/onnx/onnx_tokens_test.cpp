@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string>
 #include <vector>
 
 BOOST_AUTO_TEST_SUITE(onnx_tokens)
@@ -102,6 +104,96 @@ BOOST_AUTO_TEST_CASE(negative_tokens_count_from_the_end) {
   BOOST_TEST(onnx_table_rows(m.parsed(), "x") == 3u);
 }
 
+// Padding masks, such as (x != 0).float().unsqueeze(2).
+BOOST_AUTO_TEST_CASE(comparisons_become_real_numbers) {
+  const auto mask = [](const std::string& op, bool of_real, bool negated, bool wide) {
+    token_model m;
+    m.whole("1", {}, {1});
+    std::string from = "x";
+    std::string bound = "1";
+    for (const auto* name : {"x", "1"})
+      if (of_real)
+        integer(m.node("Cast", {name}, std::string{"real "} + name), "to",
+                onnx::TensorProto::FLOAT);
+    if (of_real) {
+      from = "real x";
+      bound = "real 1";
+    }
+    m.node(op, {from, bound}, "is");
+    if (negated)
+      m.node("Not", {"is"}, "is not");
+    std::string truth = negated ? "is not" : "is";
+    if (wide) {
+      m.reshape(truth, {0, 4, 1}, "column");
+      truth = "column";
+    }
+    integer(m.node("Cast", {truth}, "y"), "to", onnx::TensorProto::FLOAT);
+    return m;
+  };
+  const std::map<std::string, std::vector<double>> expected{{"Equal", {0, 1, 0, 0}},
+                                                            {"Less", {1, 0, 0, 0}},
+                                                            {"LessOrEqual", {1, 1, 0, 0}},
+                                                            {"Greater", {0, 0, 1, 1}},
+                                                            {"GreaterOrEqual", {0, 1, 1, 1}}};
+  for (const auto& [op, values] : expected)
+    for (const bool of_real : {false, true})
+      for (const bool negated : {false, true})
+        for (const bool wide : {false, true}) {
+          const auto m = mask(op, of_real, negated, wide);
+          auto wanted = values;
+          for (auto& x : wanted)
+            x = negated ? 1 - x : x;
+          BOOST_TEST(m.output({0, 1, 2, 9}) == wanted, boost::test_tools::per_element());
+        }
+}
+
+// The masks of nn.TransformerEncoder: Where(x == 0, -infinity, 0), and products of truth values.
+BOOST_AUTO_TEST_CASE(masks_by_where) {
+  token_model m;
+  m.whole("0", {}, {0});
+  m.whole("2", {}, {2});
+  m.node("Equal", {"x", "0"}, "pads");
+  m.node("Greater", {"x", "2"}, "large");
+  m.node("Or", {"pads", "large"}, "masked");
+  m.weight("low", {}, 1);
+  m.weight("none", {}, 1);
+  m.proto.mutable_graph()->mutable_initializer(3)->set_float_data(0, -9);
+  m.node("Where", {"masked", "low", "none"}, "y");
+  BOOST_TEST(m.output({0, 1, 2, 3}) == std::vector<double>({-9, 1, 1, -9}),
+             boost::test_tools::per_element());
+}
+
+// Whole numbers that are computed from tokens can become real numbers, and truth values can become
+// whole numbers.
+BOOST_AUTO_TEST_CASE(computed_tokens_become_real_numbers) {
+  token_model m;
+  m.whole("1", {}, {1});
+  m.node("Equal", {"x", "1"}, "is 1");
+  integer(m.node("Cast", {"is 1"}, "one"), "to", onnx::TensorProto::INT64);
+  m.node("Add", {"x", "one"}, "sum");
+  m.node("Min", {"sum", "x"}, "least");
+  m.node("Sub", {"sum", "least"}, "difference");
+  integer(m.node("Cast", {"difference"}, "y"), "to", onnx::TensorProto::FLOAT);
+  BOOST_TEST(m.output({0, 1, 2, 1}) == std::vector<double>({0, 1, 0, 1}),
+             boost::test_tools::per_element());
+}
+
+// Column 0 selects rows of a table; column 1 is a number.
+BOOST_AUTO_TEST_CASE(tables_with_numbers) {
+  token_model m;
+  m.whole("0", {}, {0});
+  m.whole("1", {1}, {1});
+  m.whole("3", {1}, {3});
+  integer(m.node("Gather", {"x", "0"}, "token"), "axis", 1);
+  m.node("Gather", {"table", "token"}, "row");
+  m.node("Slice", {"x", "1", "3", "1"}, "numbers");
+  integer(m.node("Cast", {"numbers"}, "real"), "to", onnx::TensorProto::FLOAT);
+  m.node("Add", {"row", "real"}, "y");
+  BOOST_TEST(onnx_table_rows(m.parsed(), "x") == 0u);
+  BOOST_TEST(m.output({2, -7, 220, 0}) == std::vector<double>({4 - 7, 5 + 220}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(changed_tokens_are_refused) {
   token_model m;
   m.whole("1", {}, {1});
@@ -115,7 +207,7 @@ BOOST_AUTO_TEST_CASE(changed_tokens_are_refused) {
   last.set_input(0, "next");
   BOOST_TEST(contains(m.refusal(),
                       "node \"the y\" (Relu): input 0 is computed from the whole numbers of the "
-                      "model's input"));
+                      "model's input, and stays whole numbers; this operator cannot read them"));
   m.proto.mutable_graph()->mutable_node()->RemoveLast();
   m.proto.mutable_graph()->mutable_output(0)->set_name("next");
   BOOST_TEST(contains(m.refusal(), "output \"next\" is computed only from the whole numbers"));

@@ -4,6 +4,7 @@
 #include "actors/model/model_builder.hpp"
 #include "actors/model/model_source.hpp"
 #include "actors/model/token_input.hpp"
+#include "kernels/data/arrays.hpp"
 #include "kernels/devices/graph_session.hpp"
 #include "kernels/graph/gradients.hpp"
 #include "kernels/graph/operations.hpp"
@@ -473,8 +474,8 @@ BOOST_AUTO_TEST_CASE(tokens_of_a_table) {
   };
   BOOST_TEST(tokens({}).value() == 7u);
   BOOST_TEST(tokens({"Identity", "Flatten"}).value() == 7u);
-  BOOST_TEST(tokens({"Abs"}).value() == 0u);
-  BOOST_TEST(tokens({}, 1).value() == 0u);
+  BOOST_TEST(tokens({"Abs"}).value() == any_int32);
+  BOOST_TEST(tokens({}, 1).value() == any_int32);
   small_model numbers;
   numbers.node("Relu", {"x"}, "y");
   proto::Model model;
