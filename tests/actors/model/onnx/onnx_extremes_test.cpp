@@ -153,7 +153,10 @@ BOOST_AUTO_TEST_CASE(activations) {
   check_unary("HardSwish", plain("HardSwish"),
               [](double x) { return x * clipped(x / 6 + 0.5, 0, 1); });
   check_unary(
-    "Mish", [](const extents& dims) { return single_node{"Mish", 18}.feed("x", dims); },
+    "Mish",
+    [](const extents& dims) {
+      return single_node{"Mish", 18}.feed("x", dims);
+    },
     [](double x) { return x * std::tanh(std::log1p(std::exp(x))); });
   // Results near 0 stay exact: they are not computed as 1 - erf(x).
   check_unary(
