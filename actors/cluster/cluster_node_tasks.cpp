@@ -299,8 +299,7 @@ void cluster_node::give_parts(const worker_site& site, synchronizer_actor synchr
   const auto where = devices_[site.task].device;
   trainer_device device;
   device.name = to_string(site.task) + " on " + to_string(where);
-  device.make_executor = [context = context_, gpus = options_.gpus, where,
-                          home = site.replica] {
+  device.make_executor = [context = context_, gpus = options_.gpus, where, home = site.replica] {
     return make_training_executor(*context, where, gpus.get(), home);
   };
   worker_parts parts;

@@ -163,8 +163,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     // Pieces of the next version arrive while the current version is in use.
     const std::size_t pieces = context.protocol.in_pieces ? 1 : 0;
     const std::size_t received = cluster.separate ? 1 + context.job.pull_ahead() + pieces : 0;
-    result.weights =
-      bytes_of(received * parameters + gathered(context, shards));
+    result.weights = bytes_of(received * parameters + gathered(context, shards));
     if (cluster.separate)
       for (const auto& where : shards)
         result.network += 2 * in_flight(where.size());

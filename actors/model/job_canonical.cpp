@@ -258,7 +258,8 @@ std::vector<std::string> unused_settings(const proto::Optimizer& x) {
   for (const auto* field : set)
     if (!field->is_repeated() && !access.HasField(used, field))
       result.push_back(field->name() + " has no effect with kind "
-                       + proto::OptimizerKind_Name(x.kind()) + " (" + users_of(field->name()) + ")");
+                       + proto::OptimizerKind_Name(x.kind()) + " (" + users_of(field->name())
+                       + ")");
   return result;
 }
 

@@ -203,12 +203,11 @@ gpu_memory device_memory(const job_context& context, const task_name& task, std:
   if (gpus == nullptr || !device_of(context.job, task).gpu)
     return {};
   if (const auto what = plan_of(context, task.job, gpus->fusion())) {
-    const auto where = task.job == job_kind::worker ? residence_of(context, workers, in_ring)
-                                                    : residence::host;
+    const auto where =
+      task.job == job_kind::worker ? residence_of(context, workers, in_ring) : residence::host;
     const auto entries =
       records != nullptr ? entries_of_batch(context, *records, what->max_rows()) : 0;
-    auto result =
-      gpus->memory_of(*what, entries, {.accumulates = accumulates(context, where)});
+    auto result = gpus->memory_of(*what, entries, {.accumulates = accumulates(context, where)});
     const auto add = [&](const gpu_memory& more) {
       result.device += more.device;
       result.pinned += more.pinned;

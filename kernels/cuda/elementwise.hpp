@@ -27,8 +27,8 @@ void elementwise(stream where, std::span<const element_step> program, std::size_
 void elementwise(stream where, std::span<const element_step> program, std::size_t n,
                  std::span<const float* const> inputs, std::size_t temporaries, float* out);
 
-/// out (n) = ((x[0] + x[1]) + x[2]) + ..., for at least two vectors x[i] (n), in one pass. `out` may
-/// be an input. Throws std::invalid_argument if there are more than most_terms vectors.
+/// out (n) = ((x[0] + x[1]) + x[2]) + ..., for at least two vectors x[i] (n), in one pass. `out`
+/// may be an input. Throws std::invalid_argument if there are more than most_terms vectors.
 inline constexpr std::size_t most_terms = most_chain_steps + 1;
 void add_in_order(stream where, std::size_t n, std::span<const float* const> x, float* out);
 

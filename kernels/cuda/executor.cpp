@@ -131,8 +131,9 @@ void check(const executor_state& s, const run_arguments<float>& arguments) {
                                 + std::to_string(arguments.gradient.size())
                                 + " elements, the layout has " + std::to_string(s.gradient.size()));
   if (arguments.accumulates && (!arguments.gradient.empty() || !s.options.accumulates))
-    throw std::invalid_argument("executor: a gradient that does not stay on the GPU, or an executor "
-                                "without gpu_options::accumulates, cannot accumulate");
+    throw std::invalid_argument(
+      "executor: a gradient that does not stay on the GPU, or an executor "
+      "without gpu_options::accumulates, cannot accumulate");
 }
 
 /// Copies the weights to the device in pieces. While one piece is copied, the host gathers the next
@@ -538,9 +539,8 @@ std::size_t executor::memory_bytes(const plan& what, std::size_t sparse_entries,
   const widened_instructions code{what, is_native};
   const space_sizes space{what, code};
   const auto earlier = how.accumulates && what.has_gradients() ? what.parameters().size() : 0;
-  return staged_bytes(what, space, sparse_entries)
-    + (code.arena_elements + earlier) * sizeof(float) + space.doubles * sizeof(double)
-    + product_bytes(what);
+  return staged_bytes(what, space, sparse_entries) + (code.arena_elements + earlier) * sizeof(float)
+    + space.doubles * sizeof(double) + product_bytes(what);
 }
 
 std::size_t executor::pinned_bytes(const plan& what, std::size_t sparse_entries) {

@@ -57,9 +57,9 @@ std::size_t product_bytes(const plan& what);
 /// for example because the GPU has too little memory, the segment runs without it. Later runs
 /// record again, but after three failures, this segment is no longer recorded for this size. All
 /// recordings, and numbers of failures, are dropped if there are too many sizes, or if the memory
-/// for a sparse feed grows. Runs that copy only rows of tables (run_arguments::table_rows), and runs
-/// that accumulate gradients, have recordings of their own. The copies of rows are not recorded,
-/// because each batch selects other rows.
+/// for a sparse feed grows. Runs that copy only rows of tables (run_arguments::table_rows), and
+/// runs that accumulate gradients, have recordings of their own. The copies of rows are not
+/// recorded, because each batch selects other rows.
 ///
 /// A plan with gradients has two sets of device memory for feeds. While a run computes with one
 /// set, the dense feeds of an announced batch (run_arguments::next) are copied to the other set on
@@ -80,8 +80,8 @@ public:
   /// of weights(): the weights of the last run, or values that were written there since. (If the
   /// last weights had only some rows of tables, run_arguments::table_rows, the run must use no
   /// other rows.) If the arguments have no gradient, the gradient stays in gradient(),
-  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once. The run
-  /// may add this gradient to that of the run before (run_arguments::accumulates).
+  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once. The
+  /// run may add this gradient to that of the run before (run_arguments::accumulates).
   ///
   /// The first run with each number of rows is not recorded. No run is recorded if on_instruction
   /// or gpu_options::check_kernels is set.

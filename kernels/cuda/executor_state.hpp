@@ -166,8 +166,8 @@ struct executor_state {
     std::size_t failures = 0;
   };
   /// The keys are `rows`, `all_rows`, `current_feeds`, `stays`, `accumulates` and `by_rows`. Each
-  /// value has an element for each segment. The first run with a key sets `loaded`, the second one sets `work`.
-  /// If recording fails, a later run sets `work`, or it stays null.
+  /// value has an element for each segment. The first run with a key sets `loaded`, the second one
+  /// sets `work`. If recording fails, a later run sets `work`, or it stays null.
   std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool, bool, bool>,
            std::vector<recorded_segment>>
     recorded;

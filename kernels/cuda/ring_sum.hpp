@@ -20,8 +20,8 @@ namespace troupe::cuda {
 ///
 /// All work of a rank is in the main stream of its replica's updaters. Each rank records an event
 /// after it has added up its segment. Before another rank copies this segment, its stream waits for
-/// this event. When squared_norm() has returned for all ranges, no rank reads this rank's gradient any
-/// more, and this rank reads no memory of other ranks.
+/// this event. When squared_norm() has returned for all ranges, no rank reads this rank's gradient
+/// any more, and this rank reads no memory of other ranks.
 class ring_sum {
 public:
   /// @param where the range, counted in the parameters of the whole replica

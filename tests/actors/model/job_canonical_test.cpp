@@ -100,17 +100,18 @@ BOOST_AUTO_TEST_CASE(settings_that_an_optimizer_does_not_use) {
   x.set_momentum(0.9F);
   x.set_clip_value(1);
   BOOST_TEST(unused_settings(x)
-               == std::vector<std::string>{
-                 "momentum has no effect with kind SGD (MOMENTUM, NESTEROV and RMSPROP use it)"},
+               == std::vector<std::string>{"momentum has no effect with kind SGD (MOMENTUM, "
+                                           "NESTEROV and RMSPROP use it)"},
              boost::test_tools::per_element());
   x.set_kind(proto::RMSPROP);
   BOOST_TEST(unused_settings(x).empty());
   x.set_beta1(0.8);
   x.set_epsilon(1e-6);
-  BOOST_TEST(unused_settings(x)
-               == std::vector<std::string>{
-                 "beta1 has no effect with kind RMSPROP (ADAM, ADAMW and LAMB use it)"},
-             boost::test_tools::per_element());
+  BOOST_TEST(
+    unused_settings(x)
+      == std::vector<
+        std::string>{"beta1 has no effect with kind RMSPROP (ADAM, ADAMW and LAMB use it)"},
+    boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(splits) {

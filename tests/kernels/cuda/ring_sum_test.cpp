@@ -275,8 +275,7 @@ BOOST_AUTO_TEST_CASE(the_host_waits_for_each_sum) {
   };
   BOOST_TEST(is_right(run([] { return std::make_unique<simulated_device>(); })));
   for (std::size_t i = 10; i < 14; ++i)
-    BOOST_TEST(is_missed(i, run, is_right),
-               "nothing shows that wait " << i << " is missing");
+    BOOST_TEST(is_missed(i, run, is_right), "nothing shows that wait " << i << " is missing");
 }
 
 BOOST_AUTO_TEST_CASE(gradients_that_are_left_out) {
