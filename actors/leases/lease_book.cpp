@@ -9,10 +9,10 @@ namespace troupe {
 
 namespace {
 
-/// Number of epochs whose leases are kept. Checkpoints of earlier epochs may still be in progress
-/// and need them.
-/// The book remembers at least this many epochs, and further ones up to this many leases. Epochs
-/// may be so short that the parts of a checkpoint arrive many epochs late.
+/// The book keeps the leases of at least this many epochs, because checkpoints of earlier epochs may
+/// still be in progress and need them. It keeps further epochs as long as all of them together have
+/// at most this many leases: epochs may be so short that the parts of a checkpoint arrive many
+/// epochs late.
 constexpr std::size_t epochs_remembered = 3;
 constexpr std::size_t leases_remembered = 4096;
 
