@@ -9,9 +9,9 @@ namespace troupe {
 
 namespace {
 
-/// The book keeps the leases of at least this many epochs, because checkpoints of earlier epochs may
-/// still be in progress and need them. It keeps further epochs as long as all of them together have
-/// at most this many leases: epochs may be so short that the parts of a checkpoint arrive many
+/// The book keeps the leases of at least this many epochs, because checkpoints of earlier epochs
+/// may still be in progress and need them. It keeps further epochs as long as all of them together
+/// have at most this many leases: epochs may be so short that the parts of a checkpoint arrive many
 /// epochs late.
 constexpr std::size_t epochs_remembered = 3;
 constexpr std::size_t leases_remembered = 4096;

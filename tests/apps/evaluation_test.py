@@ -36,7 +36,8 @@ class Evaluations(TestCase):
         for epoch, loss in losses.items():
             better = best is None or loss < losses[best] - 0.02
             best, since = (epoch, 0) if better else (best, since + 1)
-            self.assertLessEqual(since, 3 + 1)
+            # When the third of them is known, one more epoch may be in evaluation, and one may wait for it.
+            self.assertLessEqual(since, 3 + 2)
         self.assertEqual((end["best"]["epoch"], end["best"]["step"]), (best, best * 125))
         self.assertAlmostEqual(end["best"]["loss"], losses[best])
         reason = (f"early_stopping: the last 3 evaluations were not better than that of epoch {best} "

@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import functools
 import gzip
 import itertools
 import json
@@ -190,11 +191,25 @@ def abstract_sockets_of(pid):
     return []
 
 
+@functools.cache
+def own_ports():
+    """Ports that no other test chooses: a socket that holds them, and an endless iterator. They are below the range
+    that the system gives to connections. The system removes the socket's name when this process ends."""
+    while True:
+        first = random.randrange(10000, 32000, 100)
+        holder = socket.socket(socket.AF_UNIX)
+        try:
+            holder.bind(f"\0troupe-test-ports-{first}")
+            return holder, itertools.cycle(range(first, first + 100))
+        except OSError:
+            holder.close()
+
+
 def free_ports(n):
-    """Loopback ports that were free a moment ago. They are below the range that the system gives to connections."""
+    """Loopback ports that were free a moment ago. Tests that run at the same time get different ones."""
     ports = []
     while len(ports) < n:
-        port = random.randrange(10000, 32000)
+        port = next(own_ports()[1])
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
             if port not in ports:
                 ports.append(port)

@@ -4,13 +4,11 @@ import signal
 
 from program import LONG_JOB, TestCase, run_tests
 
-JOB = LONG_JOB.replace("epochs: 100000", "epochs: 20")
-
 
 class Stalls(TestCase):
     def pause_one(self, protocol, name):
         cluster, _ = self.cluster(ps=2, workers=2)
-        job = self.file("job.textproto", JOB)
+        job = self.file("job.textproto", LONG_JOB)
         tasks = {f"{role}/{i}": self.start_task(role, i, cluster) for role in ("ps", "worker") for i in range(2)}
         coordinator = self.start_task("coordinator", 0, cluster, f"--job={job}", f"--out={self.folder / 'out'}",
                                       f"--set=protocol={protocol}")
@@ -32,10 +30,12 @@ class Stalls(TestCase):
         self.assertIn("nothing has moved for ", line)
         self.assertIn("Root: ", line)
         coordinator.wait_for("training continues; nothing had moved for ")
+        epochs = len([x for x in coordinator.lines if "test loss" in x])
+        self.wait_until(lambda: len([x for x in coordinator.lines if "test loss" in x]) > epochs, "another epoch")
+        coordinator.send(signal.SIGTERM)
         for process in (coordinator, *tasks.values()):
-            self.assert_exit(process, 0)
-        end = self.metrics(self.folder / "out")[-1]
-        self.assertEqual(end["samples"], 20 * 2000)
+            self.assert_exit(process, 1)
+        self.assertEqual(self.metrics(self.folder / "out")[-1]["failure"], "SIGTERM")
 
     def test_a_worker(self):
         self.pause_one("SYNC_PS", "worker/1")

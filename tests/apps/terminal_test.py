@@ -15,6 +15,9 @@ import time
 
 from program import LONG_JOB, PATIENCE, PROGRAM, QUICK_JOB, TestCase, arguments_of, children_of, run_tests
 
+# The bar appears after 0.25 s. A run with this many epochs takes longer, even on a fast machine.
+EPOCHS = 100
+
 COLOUR = re.compile(r"\033\[[0-9;]*m")
 
 
@@ -111,26 +114,29 @@ class Terminal(TestCase):
         return f"--job={self.file('job.textproto', text)}"
 
     def test_a_bar_is_redrawn_in_place(self):
-        self.start_on_terminal("train", self.job(), "--set=epochs=30", "--workers=2")
+        self.start_on_terminal("train", self.job(), f"--set=epochs={EPOCHS}", "--workers=2")
         screen = self.finish()
         self.assertEqual(self.process.returncode, 0, self.text)
         self.assertIn("━", self.text)
         self.assertRegex(self.text, COLOUR)
         # At the end, the screen has a line per epoch and the table, but no bar.
         self.assertTrue(screen.lines[0].startswith("batch: "))
-        self.assertEqual([x.split()[1] for x in screen.lines[1:31]], [f"{i}/30" for i in range(1, 31)])
-        self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:31]))
-        self.assertIn("protocol", screen.lines[31])
+        self.assertEqual([x.split()[1] for x in screen.lines[1:EPOCHS + 1]],
+                         [f"{i}/{EPOCHS}" for i in range(1, EPOCHS + 1)])
+        self.assertTrue(all(x.startswith("epoch ") for x in screen.lines[1:EPOCHS + 1]))
+        self.assertIn("protocol", screen.lines[EPOCHS + 1])
         self.assertNotIn("━", "".join(screen.lines))
         self.assertEqual((screen.row, screen.column), (len(screen.lines) - 1, 0))
 
     def test_no_colour(self):
         for environment in ({"NO_COLOR": "1"}, {"NO_COLOR": "1", "LANG": "C"}):
             with self.subTest(environment=environment):
-                self.start_on_terminal("train", self.job(), "--set=epochs=30", **environment)
+                self.start_on_terminal("train", self.job(), **environment)
+                self.read_until(lambda: " left" in self.text, "a bar")
+                self.process.send_signal(signal.SIGINT)
                 self.finish()
                 self.assertNotRegex(self.text, COLOUR)
-                # A short run may end before any part of the bar is filled.
+                # No part of the bar may be filled yet.
                 self.assertEqual("━" in self.text or "─" in self.text, "LANG" not in environment)
 
     def test_a_terminal_that_cannot_draw(self):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import struct
+import time
 import xml.etree.ElementTree
 
 from program import (IN_ONE_PROCESS, LONG_JOB, PROGRAM, QUICK_JOB, TestCase, arguments_of, children_of, protocols,
@@ -167,6 +168,7 @@ class Train(TestCase):
                 process = self.start("train", f"--job={job}", f"--out={out}", "--processes", "--workers=2",
                                      f"--protocol={protocol}", "--set", "learning_rate.base=0.01")
                 process.wait_for("epoch 3/")
+                time.sleep(0.5)  # at first, the tasks report their activities every 50 ms
                 process.send(signal.SIGINT)
                 self.assert_exit(process, 1)
                 timeline = self.timeline(out)
