@@ -107,8 +107,8 @@ private:
     const auto last = columns_.size() - 1;
     if (gaps && csv_.missing() == proto::REFUSE) {
       const auto gap = first_gap(bytes, columns_, missing, path_);
-      throw input_error(gap + ": no value"
-                        + (gap.ends_with(" column \"" + excerpt(columns_[last].name) + "\"")
+      throw input_error(gap.place + ": no value"
+                        + (gap.column == last
                              ? ", and this is the column to predict; use data.csv.missing: DROP to "
                                "leave such records out"
                              : ". data.csv.missing says what to do about missing values: DROP, "

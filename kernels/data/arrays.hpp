@@ -71,9 +71,6 @@ struct array_reading {
   std::optional<std::int32_t> ignored_label = std::nullopt;
 };
 
-/// A vocabulary for features that are whole numbers without a table: any int32 is accepted.
-inline constexpr std::size_t any_int32 = std::size_t{1} << 31;
-
 /// Makes a data set from two NumPy arrays.
 ///
 /// uint8 features are kept as bytes and read as x / 255. If they have the shape (records, rows,

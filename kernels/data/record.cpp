@@ -1,7 +1,5 @@
 #include "kernels/data/record.hpp"
 
-#include "kernels/data/arrays.hpp"
-
 namespace troupe {
 
 std::string_view to_string(feature_kind kind) noexcept {

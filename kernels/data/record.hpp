@@ -9,10 +9,13 @@
 
 namespace troupe {
 
+/// The vocabulary of whole numbers that select no rows of a table: any int32 is accepted.
+inline constexpr std::size_t any_int32 = std::size_t{1} << 31;
+
 /// The kind of a record's features.
 enum class feature_kind : std::uint8_t {
   numbers, ///< floats
-  tokens,  ///< int32 in [0, vocabulary)
+  tokens,  ///< int32 in [0, vocabulary), or any int32 (any_int32)
   sparse,  ///< floats that are mostly 0; only the others are stored, with their columns; dims has
            ///< one extent
 };
@@ -32,7 +35,7 @@ struct record_shape {
   /// Shape of a record's features without the batch: (4) for four columns, (1, 28, 28) for a grey
   /// image, (64) for 64 tokens.
   shape dims;
-  /// For tokens: number of different tokens.
+  /// For tokens: number of different tokens, or any_int32.
   std::size_t vocabulary = 0;
   label_kind labels = label_kind::classes;
   /// For classes: the number of classes. For targets: floats per record.

@@ -385,14 +385,14 @@ csv_table parse_csv(std::span<const std::byte> bytes, std::span<const csv_column
   return result;
 }
 
-std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
-                      std::span<const std::string> missing, std::string_view name) {
-  std::string result;
+csv_gap first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                  std::span<const std::string> missing, std::string_view name) {
+  csv_gap result;
   read_rows(
     bytes, names_of(columns), name, [] {},
     [&](std::size_t which, std::string_view field, std::uint64_t line) {
-      if (result.empty() && is_missing(field, missing))
-        result = place(name, line) + "column \"" + excerpt(columns[which].name) + "\"";
+      if (result.place.empty() && is_missing(field, missing))
+        result = {place(name, line) + "column \"" + excerpt(columns[which].name) + "\"", which};
     });
   return result;
 }

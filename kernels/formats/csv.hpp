@@ -81,10 +81,16 @@ private:
   std::unique_ptr<implementation> implementation_;
 };
 
-/// The position of the first missing value, for messages: "table.csv:3: column "age"". Empty if no
-/// value is missing. Reads the whole file again.
-std::string first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
-                      std::span<const std::string> missing, std::string_view name);
+/// A missing value of a table. `place` is for messages: "table.csv:3: column "age"". `column` is
+/// the position in the selected columns.
+struct csv_gap {
+  std::string place;
+  std::size_t column = 0;
+};
+
+/// The first missing value. Its place is empty if no value is missing. Reads the whole file again.
+csv_gap first_gap(std::span<const std::byte> bytes, std::span<const csv_column> columns,
+                  std::span<const std::string> missing, std::string_view name);
 
 /// Orders texts as categories: by number if all texts are finite numbers, otherwise by their bytes.
 /// Texts that stand for the same number, such as "1" and "1.0", are one category.
