@@ -9,10 +9,12 @@
 #include <caf/io/basp_broker.hpp>
 
 #include <cerrno>
+#include <functional>
 #include <memory>
 #include <set>
 #include <system_error>
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -83,12 +85,15 @@ protected:
       tell(nullptr, no_answer);
       return {};
     }
+    const auto copy = std::make_shared<file_descriptor>(::fcntl(socket.get(), F_DUPFD_CLOEXEC, 0));
     auto& middleman = system().middleman();
     request(middleman.named_broker<caf::io::basp_broker>(caf::atom("BASP")), timeout_,
             caf::connect_atom::value, middleman.backend().new_scribe(socket.release()), port)
       .then(
-        [this](const caf::node_id&, caf::strong_actor_ptr& node, const std::set<std::string>&) {
-          tell(std::move(node), "nothing is published there");
+        [this, copy](const caf::node_id&, caf::strong_actor_ptr& node,
+                     const std::set<std::string>&) {
+          tell(std::move(node), "nothing is published there",
+               [copy] { ::shutdown(copy->get(), SHUT_RDWR); });
         },
         [this](const caf::error& error) {
           tell(nullptr,
@@ -100,10 +105,10 @@ protected:
   }
 
 private:
-  void tell(caf::strong_actor_ptr node, std::string problem) {
+  void tell(caf::strong_actor_ptr node, std::string problem, std::function<void()> hang_up = {}) {
     if (node)
       problem.clear();
-    send(listener_, dialled{task_, std::move(node), std::move(problem)});
+    send(listener_, dialled{task_, std::move(node), std::move(problem), std::move(hang_up)});
     quit();
   }
 

@@ -110,7 +110,7 @@ void peer_node::on_dialled(const dialled& x) {
   std::string host;
   std::uint16_t port = 0;
   split_address(options_.peers[*peer].address, host, port);
-  link::dial_to how{x.node, x.task, options_.self, options_.incarnation, host};
+  link::dial_to how{x.node, x.task, options_.self, options_.incarnation, host, x.hang_up};
   dialling_[*peer] = caf::actor_cast<caf::actor>(system().spawn<link>(
     caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links));
 }

@@ -3,6 +3,7 @@
 #include "messages/names.hpp"
 #include "messages/synchronizer.hpp"
 
+#include <functional>
 #include <string>
 
 namespace troupe {
@@ -13,6 +14,10 @@ struct dialled {
   /// The node at the other end; null if there is none.
   caf::strong_actor_ptr node;
   std::string problem;
+  /// Closes the connection that was made. If the node at the other end does not answer over it, a
+  /// later attempt then makes a new one. Empty if the network has no connections. The connection
+  /// stays open as long as a copy of this function exists.
+  std::function<void()> hang_up = {};
 };
 
 } // namespace troupe

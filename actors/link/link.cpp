@@ -140,10 +140,7 @@ caf::behavior link::make_behavior() {
       if (x.series == series_)
         on_sign_of_life();
     },
-    [this](introduction_limit) {
-      if (!introduced_)
-        lose("it did not introduce itself");
-    },
+    [this](introduction_limit) { on_introduction_limit(); },
     [this](offer_limit) {
       if (offer_)
         lose("it did not connect");
@@ -316,7 +313,20 @@ void link::on_refused(const proto::Failure& x) {
 void link::introduce(std::uint64_t incarnation) {
   peer_incarnation_ = incarnation;
   introduced_ = true;
+  if (auto* dial = std::get_if<dial_to>(&how_))
+    dial->hang_up = {};
   session_->introduce({peer_task_, incarnation});
+}
+
+void link::on_introduction_limit() {
+  if (introduced_)
+    return;
+  // The framework may have lost the state of this connection: it cleans up a connection some time
+  // after the end, by the number of its descriptor, which a new connection may have by then.
+  // Without hang_up(), the next attempt would use the same connection again.
+  if (const auto* dial = std::get_if<dial_to>(&how_); dial && dial->hang_up)
+    dial->hang_up();
+  lose("it did not introduce itself");
 }
 
 void link::announce_up() {

@@ -10,6 +10,7 @@
 #include "messages/transfer.hpp"
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -142,6 +143,8 @@ public:
     std::uint64_t incarnation;
     /// Host name or IP address.
     std::string address;
+    /// See dialled::hang_up.
+    std::function<void()> hang_up = {};
   };
 
   /// For the dialled end, which answers `hello`. The sender of `hello` is the other end.
@@ -215,6 +218,7 @@ private:
   void send_chunks(const ticket& id, sending& x);
   channel_maker::on_channel channel_listener();
   void introduce(std::uint64_t incarnation);
+  void on_introduction_limit();
   void announce_up();
   void lose(const std::string& cause);
   void shut(const std::string& reason, const std::string& cause = {}, bool refused = false);

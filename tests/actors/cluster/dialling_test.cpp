@@ -202,6 +202,25 @@ BOOST_AUTO_TEST_CASE(several_attempts_find_the_same_node) {
   }
 }
 
+// After hang_up(), the other process is connected again by a new connection.
+BOOST_AUTO_TEST_CASE(a_connection_that_is_given_up) {
+  two_processes x;
+  basp_transport net{*x.dialling.sys};
+  const auto dial = [&] {
+    net.dial({job_kind::worker, 0}, at(x.port), x.listener);
+    return x.found->wait_for(1).front();
+  };
+  const auto first = dial();
+  caf::scoped_actor self{*x.dialling.sys};
+  self->monitor(first.node);
+  first.hang_up();
+  self->receive([](const caf::down_msg&) {},
+                caf::after(patience_limit) >> [] { BOOST_FAIL("the connection is still open"); });
+  const auto second = dial();
+  BOOST_TEST_REQUIRE((second.node != nullptr));
+  BOOST_TEST((second.node != first.node));
+}
+
 BOOST_AUTO_TEST_CASE(problems) {
   two_processes x;
   basp_transport net{*x.dialling.sys, 2s};

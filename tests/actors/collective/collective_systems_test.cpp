@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -272,11 +273,54 @@ public:
       caf::anon_send(listener, dialled{task, nullptr, "refused"});
   }
 
+  void answer_all(const caf::actor& node, const std::function<void()>& hang_up) {
+    for (auto& [task, listener] : std::exchange(open, {}))
+      caf::anon_send(listener,
+                     dialled{task, caf::actor_cast<caf::strong_actor_ptr>(node), "", hang_up});
+  }
+
   std::deque<std::pair<task_name, dial_listener>> open;
   std::size_t most_open = 0;
 };
 
 } // namespace
+
+// The peer's node was found, but never answers. The connection is then closed before the next
+// attempt, because it may be broken.
+BOOST_AUTO_TEST_CASE(a_connection_without_an_answer) {
+  config cfg;
+  cfg.set("scheduler.policy", caf::atom("testing"));
+  caf::actor_system sys{cfg};
+  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
+  const auto net = std::make_shared<empty_network>();
+  const auto deaf = sys.spawn(
+    [](caf::event_based_actor*) -> caf::behavior { return {[](const proto::Hello&) {}}; });
+  peer_node_options how;
+  how.self = {job_kind::worker, 0};
+  how.peers = {{{job_kind::ps, 0}, "server 0", "127.0.0.1:1"}};
+  how.net = net;
+  how.patience = 60s;
+  const auto node = sys.spawn<peer_node>(how);
+  caf::anon_send(node, connect_peers{});
+  scheduler.run();
+  BOOST_TEST_REQUIRE(net->open.size() == 1u);
+  int hung_up = 0;
+  net->answer_all(deaf, [&] { ++hung_up; });
+  scheduler.run();
+  for (auto t = 0s; t < 20s && net->open.empty(); t += 1s) {
+    BOOST_TEST(hung_up == (t < 10s ? 0 : 1));
+    scheduler.clock().advance_time(1s);
+    scheduler.run();
+  }
+  BOOST_TEST(hung_up == 1);
+  BOOST_TEST(net->open.size() == 1u);
+  caf::anon_send_exit(deaf, caf::exit_reason::user_shutdown);
+  caf::anon_send(node, leave_peers{});
+  net->fail_all();
+  scheduler.run();
+  scheduler.clock().cancel_all();
+  scheduler.run();
+}
 
 // A program calls retry() again and again while the peer cannot be reached, and each attempt to
 // connect takes 300 ms. There must be one attempt at a time.
