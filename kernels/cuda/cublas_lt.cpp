@@ -55,7 +55,7 @@ bool rounds_to_tf32(const product& x) {
 }
 
 /// The properties of a product on which its algorithm depends.
-using kind_of_product = std::array<std::uint64_t, 10>;
+using kind_of_product = std::array<std::uint64_t, 11>;
 
 kind_of_product kind_of(const product& x) {
   return {x.m,
@@ -67,7 +67,14 @@ kind_of_product kind_of(const product& x) {
           alignment_of(x.a),
           alignment_of(x.b),
           alignment_of(x.c),
-          x.bias != nullptr ? alignment_of(x.bias) : 0};
+          x.bias != nullptr ? alignment_of(x.bias) : 0,
+          x.addend != nullptr ? alignment_of(x.addend) : 0};
+}
+
+/// The matrix C of cublasLt, which computes D = op(A) op(B) + beta C. If there is no addend, beta
+/// is 0, and C is not read.
+const void* c_of(const product& x) {
+  return x.addend != nullptr ? x.addend : x.c;
 }
 
 } // namespace
@@ -213,7 +220,7 @@ void cublas_lt::library::choose(choice& to, const product& x) const {
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(x.b));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(x.a));
-  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(x.c));
+  set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c_of(x)));
   set(made, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(x.c));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
@@ -255,11 +262,11 @@ void cublas_lt::multiply(stream where, const product& x) {
     throw device_error("cublasLt: it has no algorithm for a product, " + to_string(x));
   auto& l = *library_;
   const float one = 1;
-  const float zero = 0;
+  const float beta = x.addend != nullptr ? 1 : 0;
   if (x.bias != nullptr)
     l.set(how.operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, x.bias);
-  const auto status = l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &zero, x.c,
-                                 how.c, x.c, how.c, &*how.algorithm, workspace_,
+  const auto status = l.multiply(l.context, how.operation, &one, x.b, how.a, x.a, how.b, &beta,
+                                 c_of(x), how.c, x.c, how.c, &*how.algorithm, workspace_,
                                  product_space_bytes, static_cast<cudaStream_t>(where.handle));
   if (status != CUBLAS_STATUS_SUCCESS)
     l.fail(status, "a product of matrices with an epilogue, " + to_string(x));

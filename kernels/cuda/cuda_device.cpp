@@ -230,7 +230,7 @@ public:
       epilogues();
   }
   void multiply(stream where, const product& x) override {
-    if (x.bias != nullptr || x.after != operation::end)
+    if (x.ends())
       epilogues().multiply(where, x);
     else
       products().multiply(x);

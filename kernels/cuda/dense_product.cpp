@@ -17,7 +17,10 @@ namespace {
 bool multiply_at_once(device& gpu, stream where, const dense_product& x, void* space) {
   auto fused = x.what;
   fused.bias = x.bias;
-  fused.after = x.last.after;
+  if (x.last.after == operation::add && x.last.type == fused.result)
+    fused.addend = x.last.operand;
+  else
+    fused.after = x.last.after;
   // cublasLt accepts only a bias of the same type as the result.
   const bool rounds = x.bias != nullptr && is_narrow(fused.result);
   if (rounds)
@@ -120,44 +123,34 @@ private:
 } // namespace
 
 std::size_t product_space(const product& what, bool has_end) noexcept {
-  if (has_end)
-    return is_narrow(what.result) ? what.batch * what.m * what.n * sizeof(float) : 0;
-  return padded_product(what).bytes();
+  const auto bias = has_end && is_narrow(what.result) ? what.n * size_of(what.result) : 0;
+  return std::max(bias, padded_product(what).bytes());
 }
 
 void multiply(device& gpu, stream where, const dense_product& x, void* space) {
   const bool ends = x.bias != nullptr || x.last.after != operation::end;
   if (ends && multiply_at_once(gpu, where, x, space))
     return;
-  if (!ends) {
-    padded_product(x.what).multiply(gpu, where, space);
-    return;
-  }
-  auto plain = x.what;
-  if (is_narrow(plain.result)) {
-    plain.c = space;
-    plain.result = dtype::float32;
-  }
-  gpu.multiply(where, plain);
+  const auto& what = x.what;
+  padded_product(what).multiply(gpu, where, space);
   finish(where,
-         {plain.batch * plain.m * plain.n,
-          plain.n,
+         {what.batch * what.m * what.n,
+          what.n,
           1,
-          static_cast<const float*>(plain.c),
+          {what.c, what.result},
           x.bias,
           x.last,
-          {x.what.c, x.what.result}});
+          {what.c, what.result}});
 }
 
 void finish(stream where, const product_end& x) {
   if (x.bias != nullptr) {
     by_channel(
       where, channel_operation::add,
-      {x.n, x.channels, x.inner, x.x, x.bias, x.last, x.out.data, dtype::float32, x.out.type});
+      {x.n, x.channels, x.inner, x.x.data, x.bias, x.last, x.out.data, x.x.type, x.out.type});
   } else if (x.last.after != operation::end) {
-    const mixed_input first{x.x};
     const mixed_input inputs[] = {
-      first, x.last.operand != nullptr ? mixed_input{x.last.operand, x.last.type} : first};
+      x.x, x.last.operand != nullptr ? mixed_input{x.last.operand, x.last.type} : x.x};
     const element_step program[] = {{x.last.after, 0, 1, 1, 2}};
     elementwise(where, program, x.n, inputs, 0, x.out);
   }

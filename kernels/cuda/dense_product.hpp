@@ -8,9 +8,9 @@
 
 namespace troupe::cuda {
 
-/// A dense layer: c = last(op(a) op(b) + bias), rounded once to the type of c. `last` is a function
-/// such as ReLU. Exception: if c has 16 bits and the device computes the bias and `last` in an
-/// epilogue, the bias is also rounded to 16 bits.
+/// A dense layer: c = last(op(a) op(b) + bias). `last` is a function such as ReLU, or the sum with
+/// another matrix. If c has 16 bits, the result is rounded to 16 bits, and one more value: the bias
+/// if the device computes the bias and `last` in an epilogue, otherwise the product.
 struct dense_product {
   /// The product, without an epilogue.
   product what;
@@ -22,10 +22,10 @@ struct dense_product {
 /// function such as ReLU follows the product.
 std::size_t product_space(const product& what, bool has_end) noexcept;
 
-/// Computes a dense layer. If the device can (device::fuses), it computes the bias and the function
-/// x.last in an epilogue of the product. Otherwise, one more launch computes them.
+/// Computes a dense layer. If the device can (device::fuses), it computes the bias and x.last in an
+/// epilogue of the product. Otherwise, one more launch computes them in place.
 ///
-/// A product without bias and x.last may use padded copies of its matrices. This is done for large
+/// A product without an epilogue may use padded copies of its matrices. This is done for large
 /// 16-bit matrices whose rows are not multiples of 16 bytes, because cuBLAS multiplies aligned
 /// matrices several times as fast. An example is GPT-2's output layer, which has 50257 columns.
 void multiply(device& gpu, stream where, const dense_product& x, void* space);
@@ -36,7 +36,7 @@ struct product_end {
   std::size_t n = 0;
   std::size_t channels = 1;
   std::size_t inner = 1;
-  const float* x = nullptr;    // (n); may be the result
+  mixed_input x;               // (n); may be the result
   const float* bias = nullptr; // (channels); null if there is no bias
   ending last;
   mixed_output out; // (n)

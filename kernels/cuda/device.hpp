@@ -41,12 +41,18 @@ struct product {
   dtype result = dtype::float32;
   /// True if operands of float32 may be rounded to TF32: 10 bits of precision instead of 23.
   bool tf32 = false;
-  /// An epilogue: c = after(op(a) op(b) + bias), rounded only once, at the end. `bias` has n
-  /// elements of the type `result`, which are added to each row of the product; null if there is no
-  /// bias. `after` is operation::relu, or operation::end for no function. An epilogue is allowed
-  /// only if device::fuses returns true for the product.
+  /// An epilogue: c = after(op(a) op(b) + addend + bias), rounded only once, at the end. `addend`
+  /// is a matrix like c, and may be c; null if there is none. `bias` has n elements of the type
+  /// `result`, which are added to each row of the product; null if there is no bias. `after` is
+  /// operation::relu, or operation::end for no function. An epilogue is allowed only if
+  /// device::fuses returns true for the product.
+  const void* addend = nullptr;
   const void* bias = nullptr;
   operation after = operation::end;
+
+  bool ends() const noexcept {
+    return addend != nullptr || bias != nullptr || after != operation::end;
+  }
 };
 
 /// Recorded work (a CUDA graph). It can run any number of times.

@@ -84,10 +84,15 @@ void planner::fuse_product(std::uint32_t id) {
     last = next;
     next = sole_user(last);
   }
-  if (next != none && at(next).inputs[0] == last && fuses(at(next).op).is_epilogue) {
-    s.after = at(next).op;
-    s.epilogue_operand = at(next).inputs.size() > 1 ? at(next).inputs[1] : none;
-    last = next;
+  // A sum of two products is the epilogue of only one of them.
+  if (next != none && fuses(at(next).op).is_epilogue && !fused_.contains(next)) {
+    const auto& inputs = at(next).inputs;
+    const auto other = inputs[0] != last ? inputs[0] : inputs.size() > 1 ? inputs[1] : none;
+    if (inputs[0] == last || at(next).op == operation::add) { // sums commute
+      s.after = at(next).op;
+      s.epilogue_operand = other;
+      last = next;
+    }
   }
   if (last == id)
     return;

@@ -104,7 +104,8 @@ layer_result measure_layer(cuda::device& gpu, const layer_size& size,
   const auto sets = make_sets(gpu, size, values, options.sizes.rotated_bytes);
   gpu_values bias(gpu, size.n);
   bias.fill(values.bias);
-  const gpu_values space(gpu, is_narrow(size.precision) ? size.m * size.n : 0);
+  const gpu_values space(gpu,
+                         cuda::product_space(product_of(size, sets[0]), true) / sizeof(float) + 1);
   const auto where = gpu.main_stream();
   const auto layer = [&](std::size_t i) {
     cuda::multiply(gpu, where,

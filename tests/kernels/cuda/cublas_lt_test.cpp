@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,8 @@ struct library {
 struct operands {
   operands(std::size_t m_, std::size_t n_, std::size_t k_, dtype of, dtype result)
     : m(m_), n(n_), k(k_), a(of, random_values(m * k, "a")), b(of, random_values(k * n, "b")),
-      bias(result, random_values(n, "bias")), c(result, std::vector<double>(m * n)) {}
+      bias(result, random_values(n, "bias")), addend(result, random_values(m * n, "addend")),
+      c(result, std::vector<double>(m * n)) {}
 
   cuda::product with(bool transpose_a, bool transpose_b, bool with_bias, operation after) {
     return {.m = m,
@@ -77,6 +79,7 @@ struct operands {
     const auto as = a.values(m * k);
     const auto bs = b.values(k * n);
     const auto biases = bias.values(n);
+    const auto addends = addend.values(m * n);
     std::vector<double> result(m * n);
     for (std::size_t i = 0; i < result.size(); ++i) {
       const auto row = i / n;
@@ -84,6 +87,7 @@ struct operands {
       for (std::size_t p = 0; p < k; ++p)
         result[i] += static_cast<double>(as[x.transpose_a ? p * m + row : row * k + p])
           * static_cast<double>(bs[x.transpose_b ? column * k + p : p * n + column]);
+      result[i] += x.addend != nullptr ? static_cast<double>(addends[i]) : 0;
       result[i] += x.bias != nullptr ? static_cast<double>(biases[column]) : 0;
       if (x.after == operation::relu)
         result[i] = std::max(result[i], 0.0);
@@ -92,7 +96,7 @@ struct operands {
   }
 
   std::size_t m, n, k;
-  memory a, b, bias, c;
+  memory a, b, bias, addend, c;
 };
 
 } // namespace
@@ -116,6 +120,47 @@ BOOST_AUTO_TEST_CASE(products_with_epilogues) {
                                                                : 1e-6;
               check_close(x.c.values(m * n), x.expected(what), tolerance, 1e-5, "product");
             }
+}
+
+// The addend is another matrix, or the memory of the result. Without an addend, what is in this
+// memory does not matter.
+BOOST_AUTO_TEST_CASE(products_that_are_added_to_a_matrix) {
+  library l;
+  for (const auto type : {dtype::float32, dtype::bfloat16, dtype::float16})
+    for (const auto result : {type, dtype::float32})
+      for (const bool biased : {false, true})
+        for (const bool in_place : {false, true}) {
+          operands x(5, 7, 3, type, result);
+          auto what = x.with(false, true, biased, operation::end);
+          what.addend = x.addend.data();
+          const auto wanted = x.expected(what);
+          if (in_place)
+            what.c = x.addend.data();
+          BOOST_REQUIRE(l.lt.fuses(what));
+          l.lt.multiply({}, what);
+          const auto tolerance = result == dtype::bfloat16 ? 1.0 / 256
+            : result == dtype::float16                     ? 1.0 / 2048
+                                                           : 1e-6;
+          check_close((in_place ? x.addend : x.c).values(35), wanted, tolerance, 1e-5, "sum");
+        }
+  operands x(5, 7, 3, dtype::float32, dtype::float32);
+  std::fill_n(static_cast<float*>(x.c.data()), 35, std::numeric_limits<float>::quiet_NaN());
+  const auto what = x.with(false, true, true, operation::end);
+  l.lt.multiply({}, what);
+  check_close(x.c.values(35), x.expected(what), 1e-6, 1e-5, "product");
+}
+
+// The algorithm depends on the alignment of the addend.
+BOOST_AUTO_TEST_CASE(an_addend_that_is_not_aligned) {
+  library l;
+  operands x(4, 8, 3, dtype::float32, dtype::float32);
+  auto what = x.with(false, true, true, operation::end);
+  what.addend = x.addend.data();
+  l.lt.multiply({}, what);
+  memory shifted(dtype::float32, random_values(32, "addend"), sizeof(float));
+  what.addend = shifted.data();
+  l.lt.multiply({}, what);
+  check_close(x.c.values(32), x.expected(what), 1e-6, 1e-5, "sum");
 }
 
 BOOST_AUTO_TEST_CASE(an_algorithm_is_chosen_once) {

@@ -131,7 +131,7 @@ std::vector<double> expected(const layer& x, bool with_bias, operation after) {
 }
 
 /// The tolerance for a result of this type. It allows for the rounding of the result, and for the
-/// rounding of the bias to 16 bits in an epilogue.
+/// rounding of the bias or of the product to 16 bits.
 double tolerance(dtype result) {
   return result == dtype::bfloat16 ? 1.0 / 128 : result == dtype::float16 ? 1.0 / 1024 : 1e-5;
 }
@@ -178,6 +178,8 @@ BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
   BOOST_TEST((run(wide, false, operation::relu, 0, true) == pair{1, 0}));
   BOOST_TEST((run(narrow, true, operation::relu, 0, true) == pair{1, 1}));
   BOOST_TEST((run(narrow, false, operation::relu, 0, true) == pair{1, 0}));
+  BOOST_TEST((run(wide, true, operation::add, 0, true) == pair{1, 0}));
+  BOOST_TEST((run(narrow, false, operation::add, 0, true) == pair{1, 0}));
   // These are not fused: another function, a bias that is not aligned, a device without epilogues.
   BOOST_TEST((run(wide, true, operation::gelu, 0, true) == pair{0, 1}));
   BOOST_TEST((run(wide, true, operation::relu_gradient, 0, true) == pair{0, 1}));
@@ -227,6 +229,9 @@ BOOST_AUTO_TEST_CASE(what_has_no_epilogue) {
     change(changed);
     BOOST_TEST(!cuda::has_epilogue(changed));
   }
+  x.after = operation::end;
+  x.addend = &x;
+  BOOST_TEST(cuda::has_epilogue(x));
   simulated_device gpu;
   x.batch = 2;
   BOOST_CHECK_THROW(gpu.multiply(gpu.main_stream(), x), simulation_error);

@@ -279,10 +279,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
   algorithm_description chosen;
   std::memcpy(static_cast<void*>(&chosen), algorithm, sizeof chosen);
   const bool valid = chosen.magic == magic_number && workspace != nullptr
-    && workspace_bytes >= chosen.workspace && aligned(workspace, 256) && c == d
-    && c_layout == d_layout && aligned(a, chosen.alignments[0]) && aligned(b, chosen.alignments[1])
-    && aligned(d, chosen.alignments[3]) && fits(how, as_, bs, size) && as<float>(alpha) == 1
-    && as<float>(beta) == 0;
+    && workspace_bytes >= chosen.workspace && aligned(workspace, 256) && c_layout == d_layout
+    && aligned(a, chosen.alignments[0]) && aligned(b, chosen.alignments[1])
+    && aligned(c, chosen.alignments[2]) && aligned(d, chosen.alignments[3])
+    && fits(how, as_, bs, size) && as<float>(alpha) == 1;
   if (!valid)
     return CUBLAS_STATUS_INVALID_VALUE;
   ++fake_cublas_lt_counts().products;
@@ -299,6 +299,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
       float sum = 0;
       for (std::size_t p = 0; p < k; ++p)
         sum += rounded(element(as_, a, ta, i, p)) * rounded(element(bs, b, tb, p, j));
+      if (as<float>(beta) != 0)
+        sum += as<float>(beta) * element(size, c, false, i, j);
       if ((how.epilogue & CUBLASLT_EPILOGUE_BIAS) != 0)
         sum += load(size.type, how.bias, i);
       if ((how.epilogue & CUBLASLT_EPILOGUE_RELU) != 0)

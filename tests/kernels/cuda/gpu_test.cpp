@@ -104,6 +104,14 @@ BOOST_AUTO_TEST_CASE(epilogues) {
     };
     cuda::multiply(*gpu, where, x, space.data());
     const auto at_once = result();
+    // The same layer without the function, added to the result of this one.
+    auto sum = x;
+    sum.last = {operation::add, c.data(), type};
+    auto added = x.what;
+    added.addend = c.data();
+    BOOST_TEST(gpu->fuses(added), to_string(type));
+    cuda::multiply(*gpu, where, sum, space.data());
+    const auto in_sum = result();
     // Computes the same layer with a second launch for the epilogue, because a bias at an unaligned
     // address cannot be in an epilogue.
     const auto shifted = sent(floats(n + 1, "bias"), dtype::float32);
@@ -116,14 +124,24 @@ BOOST_AUTO_TEST_CASE(epilogues) {
     std::vector<float> expected(m * n);
     gpu->copy_out(where, expected.data(), apart.data(), apart.bytes());
     gpu->synchronize(where);
+    x.last = {};
+    cuda::multiply(*gpu, where, x, space.data());
+    std::vector<float> before(m * n);
+    gpu->copy_out(where, before.data(), apart.data(), apart.bytes());
+    gpu->synchronize(where);
     const double rounding = type == dtype::bfloat16 ? 1.0 / 128 : 1.0 / 1024;
     for (std::size_t i = 0; i < at_once.size(); ++i) {
       const auto value = static_cast<double>(expected[i]);
-      if (i / n == 1)
+      const auto both = static_cast<double>(before[i]) + static_cast<double>(at_once[i]);
+      if (i / n == 1) {
         BOOST_TEST(std::isnan(at_once[i]));
-      else
-        BOOST_TEST(std::fabs(static_cast<double>(at_once[i]) - value)
-                   <= rounding * (1 + std::fabs(value)));
+        BOOST_TEST(std::isnan(in_sum[i]));
+        continue;
+      }
+      BOOST_TEST(std::fabs(static_cast<double>(at_once[i]) - value)
+                 <= rounding * (1 + std::fabs(value)));
+      BOOST_TEST(std::fabs(static_cast<double>(in_sum[i]) - both)
+                 <= rounding * (1 + std::fabs(both)));
     }
   }
 }

@@ -337,10 +337,17 @@ std::vector<float> in_float(dtype type, std::size_t n, const void* from, bool tf
   return result;
 }
 
-/// Applies the epilogue to a column of the column-major result. The bias has one value per element
-/// of the column.
-void apply_epilogue(const cuda::product& types, const std::vector<float>& bias,
+/// Applies the epilogue to column number `column` of the column-major result. The bias has one
+/// value per element of the column.
+void apply_epilogue(const cuda::product& types, const std::vector<float>& bias, std::size_t column,
                     std::vector<float>& values) {
+  if (types.addend != nullptr) {
+    const auto bytes = values.size() * size_of(types.result);
+    const auto* const from = static_cast<const std::byte*>(types.addend) + column * bytes;
+    check_written(from, bytes);
+    const auto addend = in_float(types.result, values.size(), from, false);
+    std::ranges::transform(values, addend, values.begin(), std::plus{});
+  }
   if (types.bias != nullptr)
     std::ranges::transform(values, bias, values.begin(), std::plus{});
   if (types.after == operation::relu)
@@ -383,7 +390,7 @@ void run_gemm(const cuda::product& types, const cuda::gemm_call& x) {
       std::vector<float> values(m);
       for (std::size_t row = 0; row < m; ++row)
         values[row] = rows[row * n + column];
-      apply_epilogue(types, bias, values);
+      apply_epilogue(types, bias, column, values);
       auto* const to = static_cast<std::byte*>(x.c)
         + (i * number(x.c_stride) + column * number(x.c_lead)) * size_of(types.result);
       mark_written(to, m * size_of(types.result));
@@ -405,7 +412,7 @@ bool simulated_device::fuses(const cuda::product& x) {
 }
 
 void simulated_device::multiply(cuda::stream where, const cuda::product& x) {
-  if (x.bias != nullptr || x.after != operation::end) {
+  if (x.ends()) {
     if (!fuses(x))
       throw simulation_error("a product with an epilogue that the device does not have");
     ++epilogues_;
