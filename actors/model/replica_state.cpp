@@ -18,8 +18,7 @@ residence residence_of(const job_context& context, std::size_t workers, bool in_
     return residence::host;
   const bool apart = static_cast<bool>(protocol.steps_between_waits);
   const bool summed = workers > 1 && !in_ring;
-  const bool needed = (!apart && summed) || context.training->loss_scale_feed()
-    || job.exchange_precision() == proto::BFLOAT16;
+  const bool needed = (!apart && summed) || job.exchange_precision() == proto::BFLOAT16;
   return needed ? residence::weights_on_gpu : residence::gradients_on_gpu;
 }
 

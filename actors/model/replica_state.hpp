@@ -24,8 +24,7 @@ bool divides_state(const job_context& context, std::size_t workers);
 ///
 /// The gradients also stay there if two conditions hold. First, no other worker needs them
 /// (LOCAL_SGD, or one worker), or the workers add them up on their GPUs. Second, nothing computes
-/// with them on the host. The second condition excludes FLOAT16 and an `exchange_precision` of
-/// BFLOAT16.
+/// with them on the host. The second condition excludes an `exchange_precision` of BFLOAT16.
 /// @param in_ring true if all workers are in a device_ring
 residence residence_of(const job_context& context, std::size_t workers, bool in_ring = false);
 

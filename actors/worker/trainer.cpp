@@ -208,6 +208,7 @@ void trainer::make_gradient() {
 }
 
 void trainer::begin_batch() {
+  repeats_ = false;
   feeds_ = feeds_of(batch_.batches[at_]);
   if (scale_) {
     fed_scale_ = scale_->value();
@@ -299,6 +300,7 @@ void trainer::compute() {
     ran_ = true;
     if (overflows(*result)) {
       begin_batch();
+      repeats_ = true;
       how = next();
       continue;
     }
@@ -326,10 +328,12 @@ run_arguments<float> trainer::arguments() {
     result.parts = binding_->parts();
   }
   result.feeds = feeds_;
-  if (stays())
+  if (stays()) {
     result.accumulates = at_ > 0;
-  else
+    result.replaces = repeats_;
+  } else {
     result.gradient = gradient_.as_mutable_floats();
+  }
   result.tables_cleared = touched_ && !ran_;
   if (result.tables_cleared)
     result.table_rows = &table_rows_;
@@ -342,8 +346,9 @@ bool trainer::overflows(const run_result& result) {
   if (!scale_)
     return false;
   const auto& parameters = context_->parameters();
-  const auto gradient = gradient_.as_mutable_floats();
-  if (is_finite(parameters, gradient)) {
+  if (stays() && at_ > 0 && !std::isfinite(done_.squared_norm))
+    return false; // The sum of the earlier batches is not finite already.
+  if (stays() ? std::isfinite(result.squared_norm) : is_finite(parameters, gradient_.as_floats())) {
     scale_->succeeded();
   } else if (std::isfinite(result.loss) && scale_->overflowed()) {
     // This branch is only for a finite loss: if the loss is not finite, a smaller scale does not
@@ -352,7 +357,9 @@ bool trainer::overflows(const run_result& result) {
                   scale_->value());
     return true;
   }
-  remove_scale(parameters, fed_scale_, gradient);
+  if (stays())
+    return false; // The executor has removed the scale.
+  remove_scale(parameters, fed_scale_, gradient_.as_mutable_floats());
   for (std::size_t i = 0; i < context_->training->buckets().size(); ++i)
     add_bucket(i);
   return false;

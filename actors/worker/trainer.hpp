@@ -150,8 +150,8 @@ struct trainer_device {
 /// overflows, the batch is computed again (loss_scale).
 ///
 /// If the weights stay on a GPU (residence), the executor reads them there. If the gradients also
-/// stay on the GPU, the GPU adds up those of several batches. The trainer contributes empty buckets
-/// at the end of the step, and gets the norm from the GPU.
+/// stay on the GPU, the GPU removes the loss scale and adds up the gradients of several batches. The
+/// trainer contributes empty buckets at the end of the step, and gets the norm from the GPU.
 ///
 /// If the device fails, the trainer sends `broken` to its listener, and computes no more.
 class trainer : public trainer_actor::base {
@@ -245,6 +245,8 @@ private:
   bool weights_complete_ = false;
   /// True if the executor has run a batch with the step's weights.
   bool ran_ = false;
+  /// True if the current batch is computed again, because its gradient overflowed (loss_scale).
+  bool repeats_ = false;
   /// Number of sums over workers that this step has requested.
   std::uint32_t sums_asked_ = 0;
   /// The sum of the gradients of the step's earlier batches. Not used if a gradient has only one

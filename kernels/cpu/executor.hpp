@@ -98,6 +98,9 @@ struct run_arguments {
   /// elements are added, also those of kind state. The results, such as the loss, are those of this
   /// run, but run_result::squared_norm is that of the sum.
   bool accumulates = false;
+  /// Used only if accumulates is true: true if this run repeats the previous run, whose gradient
+  /// was not finite. The gradient of this run is then added to the sum before the previous run.
+  bool replaces = false;
   /// True if the gradients of all parameters in plan::row_sparse_gradients() are 0 before the run.
   /// The CPU then writes only the rows of the batch, so that the run takes no time for the others.
   bool tables_cleared = false;
@@ -131,8 +134,8 @@ struct run_result {
   std::size_t correct = 0;
   /// Number of labels that are not ignored.
   std::size_t counted = 0;
-  /// The sum of squares of the gradient of all trainable parameters. It is set only if the gradient
-  /// stays on a GPU. NaN if an element of the flat gradient is not finite, even if this element
+  /// The sum of squares of the gradient of all trainable parameters, without the loss scale
+  /// (plan::loss_scale_feed). It is set only if the gradient stays on a GPU. NaN if an element of the flat gradient is not finite, even if this element
   /// belongs to a parameter of kind state.
   double squared_norm = 0;
 };

@@ -91,6 +91,11 @@ std::vector<norm_part> norm_parts_of(const plan& what) {
   return troupe::norm_parts_of(what.parameters(), {0, what.parameters().size()});
 }
 
+/// True if the gradient of the plan has the loss scale as a factor.
+bool is_scaled(const plan& what) {
+  return what.has_gradients() && what.loss_scale_feed();
+}
+
 void allocate_space(executor_state& s) {
   const space_sizes sizes{*s.what, s.code};
   s.space = {s.gpu, sizes.doubles};
@@ -98,6 +103,12 @@ void allocate_space(executor_state& s) {
   s.totals = {s.gpu, sizes.totals};
   s.scalars = {s.gpu, scalar_slots};
   s.norm = {s.gpu, norm_parts_of(*s.what)};
+  if (is_scaled(*s.what)) {
+    s.unscale = {s.gpu, 1};
+    for (const auto& x : norm_parts_of(*s.what))
+      if (x.counts)
+        s.scaled.push_back(x.where);
+  }
   for (const auto& x : s.code.instructions)
     if (x.op == operation::dropout)
       s.key_of.emplace(&x, s.key_of.size());
@@ -190,8 +201,12 @@ void begin(executor_state& s, const run_arguments<float>& arguments) {
   s.rows = arguments.rows;
   s.stays = arguments.gradient.empty();
   s.accumulates = arguments.accumulates;
-  if (s.accumulates)
+  if (s.accumulates && !arguments.replaces)
     s.gpu.copy_inside(s.stream, s.earlier.data(), s.gradient.data(), s.gradient.bytes());
+  if (s.stays && !s.scaled.empty()) {
+    const float inverse = 1 / arguments.feeds[*s.what->loss_scale_feed()].values[0];
+    s.unscale.send(s.stream, {&inverse, 1});
+  }
   s.counted.reset();
   s.all_rows.reset();
   if (s.recorded.size() > most_recordings)
@@ -394,7 +409,8 @@ struct needed_products {
     for (const auto& x : what.instructions()) {
       any = any || has_products(x.op);
       const auto after = x.after.value_or(operation::end);
-      const bool fits = after == operation::relu || (after == operation::end && x.bias.exists());
+      const bool fits = after == operation::relu || after == operation::add
+        || (after == operation::end && x.bias.exists());
       with_epilogues = with_epilogues || (x.op == operation::matmul && fits); // see has_epilogue
     }
   }
@@ -525,7 +541,8 @@ namespace {
 
 /// Bytes that are allocated both in device memory and in pinned memory.
 std::size_t staged_bytes(const plan& what, const space_sizes& space, std::size_t sparse_entries) {
-  const auto floats = what.parameters().size() * (what.has_gradients() ? 2 : 1);
+  const auto floats =
+    what.parameters().size() * (what.has_gradients() ? 2 : 1) + (is_scaled(what) ? 1 : 0);
   const auto doubles = scalar_slots + space.totals;
   return floats * sizeof(float) + doubles * sizeof(double)
     + gradient_norm::bytes(norm_parts_of(what)) + space.keys * sizeof(std::uint64_t)

@@ -80,8 +80,9 @@ public:
   /// of weights(): the weights of the last run, or values that were written there since. (If the
   /// last weights had only some rows of tables, run_arguments::table_rows, the run must use no
   /// other rows.) If the arguments have no gradient, the gradient stays in gradient(),
-  /// run_result::squared_norm is set, on_bucket is not called, and the host waits only once. The
-  /// run may add this gradient to that of the run before (run_arguments::accumulates).
+  /// without the loss scale, run_result::squared_norm is set, on_bucket is not called, and the host
+  /// waits only once. The run may add this gradient to that of the run before
+  /// (run_arguments::accumulates).
   ///
   /// The first run with each number of rows is not recorded. No run is recorded if on_instruction
   /// or gpu_options::check_kernels is set.

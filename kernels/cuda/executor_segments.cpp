@@ -89,6 +89,15 @@ void copy_loss(executor_state& s) {
     to_double(s.stream, s.read(loss), s.scalars.data() + loss_slot);
 }
 
+/// Divides the gradient by the loss scale, if there is one.
+void remove_scale(executor_state& s) {
+  for (const auto& part : s.scaled) {
+    auto* const x = s.gradient.data() + part.begin;
+    by_channel(s.stream, channel_operation::multiply,
+               {part.size(), 1, part.size(), x, s.unscale.data(), {}, x});
+  }
+}
+
 } // namespace
 
 std::string name_of(const instruction& x) {
@@ -120,6 +129,8 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
   if (k + 1 < s.segments().size())
     return;
   copy_loss(s);
+  if (s.stays)
+    remove_scale(s);
   if (s.accumulates)
     add_in_order(s.stream, s.earlier.size(), {{s.gradient.data(), s.earlier.data()}},
                  s.gradient.data());

@@ -93,6 +93,10 @@ struct executor_state {
   /// gradient of earlier runs.
   gradient_norm norm;
   buffer<float> earlier;
+  /// For a gradient that stays on the device, if the plan has a loss scale: 1 / scale, and the
+  /// ranges of the gradient that are multiplied by it.
+  staged_buffer<float> unscale;
+  std::vector<range> scaled;
   /// Sums of the current instruction over samples, for example for batch normalization: first over
   /// the samples of this worker, and after give_sums() over those of all workers.
   staged_buffer<double> totals;

@@ -39,7 +39,8 @@ public:
   /// Only for the executor of a device_replica. After this call, runs with empty
   /// run_arguments::weights use the newest weights of the replica.
   ///
-  /// If run_arguments::gradient is empty, the gradient of the run stays on the device.
+  /// If run_arguments::gradient is empty, the gradient of the run stays on the device, and is
+  /// divided by the loss scale (plan::loss_scale_feed).
   /// run_result::squared_norm is then the sum of its squares over the trainable parameters, or NaN
   /// if an element is not finite.
   virtual void take_weights() {}

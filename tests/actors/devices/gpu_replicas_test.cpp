@@ -73,7 +73,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_a_gpu) {
   BOOST_TEST((of(ring + clipped, 1) == gradients));
   BOOST_TEST((of(ring + clipped, 2) == weights));
   BOOST_TEST((of(ring + fields{"accumulate=2"}, 1) == gradients));
-  BOOST_TEST((of(ring + fields{"precision=FLOAT16"}, 1) == weights));
+  BOOST_TEST((of(ring + fields{"precision=FLOAT16"}, 1) == gradients));
+  BOOST_TEST((of(ring + fields{"exchange_precision=BFLOAT16"}, 1) == weights));
   BOOST_TEST((of(ring + fields{"precision=BFLOAT16"}, 1) == gradients));
   BOOST_TEST((of(ring + fields{"moving_average={decay: 0.9}"}, 1) == host));
   BOOST_TEST((of(ring + fields{"optimizer={ kind: LAMB }"}, 1) == host));
@@ -159,7 +160,7 @@ BOOST_AUTO_TEST_CASE(what_steps_copy) {
   const more_steps alone{ring};
   BOOST_TEST(alone.in < alone.weights / 2);
   BOOST_TEST(alone.out < alone.weights / 2);
-  for (const std::string more : {"optimizer.clip_norm=0.5", "accumulate=2"}) {
+  for (const std::string more : {"optimizer.clip_norm=0.5", "accumulate=2", "precision=FLOAT16"}) {
     const more_steps other{ring + fields{more}};
     BOOST_TEST(other.in < other.weights / 2);
     BOOST_TEST(other.out < other.weights / 2);

@@ -55,7 +55,8 @@ BOOST_AUTO_TEST_CASE(what_stays_on_the_gpus_of_a_ring) {
   BOOST_TEST(!adds({"protocol=LOCAL_SGD"}, 2));
   BOOST_TEST(!adds({"protocol=SYNC_PS"}, 2));
   BOOST_TEST(adds(ring + fields{"accumulate=2"}, 2));
-  BOOST_TEST(!adds(ring + fields{"precision=FLOAT16"}, 2));
+  BOOST_TEST(adds(ring + fields{"precision=FLOAT16"}, 2));
+  BOOST_TEST(!adds(ring + fields{"exchange_precision=BFLOAT16"}, 2));
   BOOST_TEST(adds(ring + fields{"precision=BFLOAT16"}, 2));
   BOOST_TEST(adds(ring + fields{"optimizer.clip_norm=1"}, 2));
   BOOST_TEST(!adds(ring + fields{"ring.shard_optimizer=true"}, 2));
@@ -79,6 +80,23 @@ BOOST_AUTO_TEST_CASE(sums_on_gpus_have_the_bits_of_those_on_the_host) {
             BOOST_TEST(device.summary.samples == 48U);
             BOOST_TEST(device.summary.weights_sha256 == host.summary.weights_sha256);
           }
+}
+
+// The first gradients of a run overflow in float16, so the scale becomes smaller, and the batches
+// are computed again.
+BOOST_AUTO_TEST_CASE(gpus_remove_the_loss_scale) {
+  for (const auto& model : {mlp, cnn})
+    for (const std::string more : {"accumulate=1", "accumulate=2"})
+      BOOST_TEST_CONTEXT(model << ", " << more) {
+        const auto how = ring + momentum
+          + fields{more, "precision=FLOAT16", "loss_scale={initial: 1099511627776}"};
+        const auto host = train(job_with(model, how), 2, gpus(1));
+        const auto device = train_together(job_with(model, how), 2, gpus(1));
+        BOOST_TEST(host.summary.failure == "");
+        BOOST_TEST(device.summary.failure == "");
+        BOOST_TEST(device.summary.samples == 48U);
+        BOOST_TEST(device.summary.weights_sha256 == host.summary.weights_sha256);
+      }
 }
 
 // GPUs add up the squares of a norm in another order than the host, so the last bits of the clipped

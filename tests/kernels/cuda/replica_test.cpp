@@ -253,6 +253,55 @@ BOOST_AUTO_TEST_CASE(gradients_that_accumulate) {
   });
 }
 
+// The gradient is divided by the loss scale. If a gradient overflows, its run is repeated with a
+// smaller scale, and the sum does not contain the first try.
+BOOST_AUTO_TEST_CASE(a_gradient_that_overflows_is_replaced) {
+  example x;
+  auto options = cuda::gpu_plan_options();
+  options.scale_loss = true;
+  const auto scaled = x.m.plan_for(options, rows);
+  const auto n = x.initial.size();
+  const auto memory = std::make_shared<cuda::replica_memory>(std::make_unique<simulated_device>());
+  cuda::updater updates(memory, 0, {.elements = n, .gradient_there = true});
+  updates.write_weights(x.initial);
+  const auto make = [&](const std::shared_ptr<const plan>& what) {
+    auto result =
+      std::make_unique<cuda::gpu_executor>(std::make_unique<simulated_device>(), what, x.on_cpu,
+                                           gpu_options{.accumulates = true}, memory);
+    result->take_weights();
+    return result;
+  };
+  const auto plain = make(x.what);
+  const auto run = make(scaled);
+  float scale = 0;
+  auto feeds = x.m.feeds();
+  const auto norm_of = [&](cuda::gpu_executor& which, std::uint64_t batch, bool replaces = false) {
+    auto how = x.arguments(feeds, batch);
+    how.accumulates = batch > 0;
+    how.replaces = replaces;
+    return which.advance(how).value().squared_norm;
+  };
+  std::vector<float> expected(n);
+  std::vector<float> gradient(n);
+  for (std::uint64_t step = 0; step < 3; ++step) { // the last step is replayed
+    for (std::uint64_t batch = 0; batch < 3; ++batch)
+      norm_of(*plain, batch);
+    plain->read_gradient(expected);
+    feeds.emplace_back(&scale);
+    scale = 1024;
+    norm_of(*run, 0);
+    norm_of(*run, 1);
+    scale = std::numeric_limits<float>::max();
+    BOOST_TEST(std::isnan(norm_of(*run, 2)));
+    BOOST_TEST(std::isnan(norm_of(*run, 2, true)));
+    scale = 256;
+    BOOST_TEST(std::isfinite(norm_of(*run, 2, true)));
+    run->read_gradient(gradient);
+    BOOST_TEST(same_bits(gradient, expected));
+    feeds.pop_back();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(gradients_that_cannot_accumulate) {
   const example x;
   const auto feeds = x.m.feeds();
