@@ -135,8 +135,8 @@ struct run_result {
   /// Number of labels that are not ignored.
   std::size_t counted = 0;
   /// The sum of squares of the gradient of all trainable parameters, without the loss scale
-  /// (plan::loss_scale_feed). It is set only if the gradient stays on a GPU. NaN if an element of the flat gradient is not finite, even if this element
-  /// belongs to a parameter of kind state.
+  /// (plan::loss_scale_feed). It is set only if the gradient stays on a GPU. NaN if an element of
+  /// the flat gradient is not finite, even if this element belongs to a parameter of kind state.
   double squared_norm = 0;
 };
 
