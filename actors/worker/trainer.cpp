@@ -413,6 +413,8 @@ void trainer::finish() {
   check_gradient();
   if (scale_)
     done_.loss_scale = scale_->state();
+  if (const auto text = executor_->take_notice(); !text.empty())
+    spdlog::warn("{}: {}", device_.name, text);
   const sent_together step;
   for (auto i = stays() ? 0 : buckets.size() - 1; i < buckets.size(); ++i)
     hand_over(i);

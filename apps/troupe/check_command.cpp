@@ -451,6 +451,12 @@ void print_devices(const job_context& context, const dataset* records,
       line("",
            fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
                        to_string(where.first), readable_bytes(bytes)));
+  const bool copies = std::ranges::any_of(shared, [](auto& x) { return x.second.second > 0; })
+    && context.protocol.uses_shards();
+  if (copies)
+    line("",
+         "weights and gradients are copied between GPU and host in each step; with protocol: "
+         "RING, they can stay on the GPU");
   if (counted)
     line("", "not counted: memory of the driver, often some hundred MB per process and GPU");
 }

@@ -537,6 +537,10 @@ const plan& executor::what() const noexcept {
   return *state_->what;
 }
 
+std::string executor::take_notice() {
+  return std::exchange(state_->notice, {});
+}
+
 namespace {
 
 /// Bytes that are allocated both in device memory and in pinned memory.

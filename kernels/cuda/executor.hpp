@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace troupe::cuda {
 
@@ -111,6 +112,9 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
+  /// If a segment is no longer recorded, because recording has failed too often: why. Only the first
+  /// call after this returns it.
+  std::string take_notice();
   /// Bytes of device memory that an executor of this plan allocates, including product_bytes(), but
   /// without table_rows::memory_bytes().
   /// @param sparse_entries the number of entries of a batch in each sparse feed; 0 to leave out the

@@ -10,6 +10,8 @@
 #include <exception>
 #include <memory>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace troupe::cuda {
@@ -140,6 +142,9 @@ void compute(executor_state& s, std::size_t k, function_ref<void(std::size_t)> o
 
 namespace {
 
+/// A segment is not recorded again after so many failures.
+constexpr std::size_t most_failures = 3;
+
 /// Records segment k between begin_recording() and end_recording(). After a failure, it still ends
 /// the recording, because otherwise the stream would never run any work again.
 std::unique_ptr<recording> record_all(executor_state& s, std::size_t k) {
@@ -156,29 +161,28 @@ std::unique_ptr<recording> record_all(executor_state& s, std::size_t k) {
   return s.gpu.end_recording(s.stream);
 }
 
-/// Records segment k. Returns null if this fails, for example because the GPU has too little memory
-/// for a CUDA graph. The segment can then run without a recording. If the GPU itself has failed,
-/// these launches report it.
-std::unique_ptr<recording> record(executor_state& s, std::size_t k) {
+/// Records segment k. Leaves x.work empty if this fails, for example because the GPU has too little
+/// memory for a CUDA graph. The segment can then run without a recording. If the GPU itself has
+/// failed, these launches report it.
+void record(executor_state& s, std::size_t k, executor_state::recorded_segment& x) {
   try {
-    return record_all(s, k);
-  } catch (const device_error&) {
-    return nullptr;
+    x.work = record_all(s, k);
+    x.counted = s.counted;
+  } catch (const device_error& error) {
+    if (++x.failures == most_failures && !std::exchange(s.noticed, true))
+      s.notice = std::string("steps are not recorded as a CUDA graph, so they may take longer: ")
+        + error.what();
   }
 }
 
 } // namespace
 
 void compute_recorded(executor_state& s, std::size_t k) {
-  constexpr std::size_t most_failures = 3;
   auto& all = s.recorded[{s.rows, s.all_rows, s.current_feeds, s.stays, s.accumulates, s.by_rows}];
   all.resize(s.segments().size());
   auto& x = all[k];
-  if (x.loaded && !x.work && x.failures < most_failures) {
-    x.work = record(s, k);
-    x.failures += x.work ? 0 : 1;
-    x.counted = s.counted;
-  }
+  if (x.loaded && !x.work && x.failures < most_failures)
+    record(s, k, x);
   if (!x.work) {
     compute(s, k, {});
     x.loaded = true;

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -175,6 +176,9 @@ struct executor_state {
   std::map<std::tuple<std::size_t, std::optional<std::size_t>, std::size_t, bool, bool, bool>,
            std::vector<recorded_segment>>
     recorded;
+  /// See executor::take_notice(). It is set at most once.
+  std::string notice;
+  bool noticed = false;
 
   const float* read(const operand& x) const;
   float* write(const operand& x) const;

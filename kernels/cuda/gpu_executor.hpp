@@ -41,6 +41,7 @@ public:
   const plan& what() const noexcept override { return work_->run.what(); }
   bool takes_rows(std::size_t weight) const override { return may_be_cut(what(), weight); }
   bool keeps_weights() const override { return true; }
+  std::string take_notice() override { return work_->run.take_notice(); }
   void take_weights() override;
   void read_gradient(std::span<float> out) override { read(work_->run.gradient(), out); }
   void spoil_gradient() override;

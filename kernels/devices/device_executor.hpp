@@ -36,6 +36,10 @@ public:
   /// run.
   virtual bool keeps_weights() const { return false; }
 
+  /// Why runs are slower than usual, if users should know it: once after the reason has appeared.
+  /// Otherwise empty.
+  virtual std::string take_notice() { return {}; }
+
   /// Only for the executor of a device_replica. After this call, runs with empty
   /// run_arguments::weights use the newest weights of the replica.
   ///

@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 // How executors and updaters use a device, and how they report its failures.
@@ -386,9 +387,13 @@ BOOST_AUTO_TEST_CASE(a_part_whose_recording_fails_runs_without_it) {
 BOOST_AUTO_TEST_CASE(recordings_that_always_fail) {
   failing_run x;
   x.gpu.end = {.left = 1, .lasts = true};
+  bool noticed = false;
   for (const std::size_t recordings : {0, 4, 8, 12, 12, 12}) { // of four parts
+    BOOST_TEST(x.there->take_notice() == "");
     BOOST_TEST(x.fault() == "(no error)");
     BOOST_TEST(x.gpu.recordings() == recordings);
+    if (recordings == 12 && !std::exchange(noticed, true))
+      BOOST_TEST(x.there->take_notice().starts_with("steps are not recorded as a CUDA graph"));
   }
   BOOST_TEST(x.gpu.replays() == 0U);
   // Batches of another size have recordings of their own.
