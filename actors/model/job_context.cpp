@@ -153,7 +153,7 @@ range_updater::range_updater(const job_context& context, range where, bool momen
 void range_updater::apply(std::span<const float> weights, std::span<const float> gradient,
                           std::uint64_t samples, std::span<float> updated, const terms& how) {
   device_->apply(arguments_of(weights, gradient, samples, updated, how));
-  samples_ += samples;
+  samples_ += samples + how.others;
   ++updates_;
 }
 
@@ -163,28 +163,29 @@ void range_updater::stage(std::span<const float> weights, std::span<const float>
     device_->stage(arguments_of(weights, gradient, samples, updated, how));
   else
     std::ranges::copy(weights, updated.begin());
-  staged_samples_ = samples;
+  staged_ = staged{samples, how.others};
 }
 
 device_replica::staged_update range_updater::prepare(std::uint64_t samples, const terms& how) {
-  staged_samples_ = samples;
+  staged_ = staged{samples, how.others};
   return {device_.get(), arguments_of({}, {}, samples, {}, how)};
 }
 
 void range_updater::publish() noexcept {
-  if (!staged_samples_)
+  if (!staged_)
     return;
-  if (*staged_samples_ > 0)
+  if (staged_->samples > 0)
     device_->publish();
-  samples_ += *staged_samples_;
+  samples_ += staged_->samples + staged_->others;
   ++updates_;
-  staged_samples_.reset();
+  staged_.reset();
 }
 
 range_update range_updater::arguments_of(std::span<const float> weights,
                                          std::span<const float> gradient, std::uint64_t samples,
                                          std::span<float> updated, const terms& how) {
-  const double middle = static_cast<double>(samples_) + static_cast<double>(samples) / 2;
+  const double middle =
+    static_cast<double>(samples_) + static_cast<double>(samples + how.others) / 2;
   const double rate = how.rate_factor * rate_.at(middle / static_cast<double>(train_records_));
   for (std::size_t i = 0; i < parts_.size(); ++i)
     parts_[i].rate = rate * rate_scales_[i];

@@ -128,6 +128,9 @@ public:
     bool* finite = nullptr;
     /// See range_update::only.
     const range_list* only = nullptr;
+    /// Samples that other workers train in the same step, for their own replicas. Only the schedule
+    /// counts them.
+    std::uint64_t others = 0;
   };
 
   /// A GPU may throw device_error here and in each function below that is not noexcept.
@@ -180,13 +183,16 @@ public:
   void publish() noexcept;
 
   /// Drops the staged update.
-  void discard() noexcept { staged_samples_.reset(); }
+  void discard() noexcept { staged_.reset(); }
 
   /// Allocates the memory for stage() now instead of in the first step.
   void reserve_stage() { device_->reserve_stage(); }
 
   /// Advances the schedule by samples whose gradient was left out.
   void skip(std::uint64_t samples) noexcept { samples_ += samples; }
+
+  /// Sets the position in the schedule.
+  void set_samples(std::uint64_t samples) noexcept { samples_ = samples; }
 
   /// Counts an update without samples. It changes no weights.
   void count_update() noexcept { ++updates_; }
@@ -248,8 +254,13 @@ private:
   std::unique_ptr<device_updater> device_;
   /// The sum of the gradient and terms::addend, if the device does not compute this sum.
   std::vector<float> sum_;
-  /// The number of samples of the staged update; nothing if no update is staged.
-  std::optional<std::uint64_t> staged_samples_;
+  /// The numbers of samples of the staged update (see terms::others); nothing if no update is
+  /// staged.
+  struct staged {
+    std::uint64_t samples = 0;
+    std::uint64_t others = 0;
+  };
+  std::optional<staged> staged_;
 };
 
 } // namespace troupe

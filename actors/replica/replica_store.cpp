@@ -241,9 +241,9 @@ void replica_store::replace(range where, std::span<const float> weights) {
   }
 }
 
-void replica_store::skip(std::uint64_t samples) noexcept {
+void replica_store::set_samples(std::uint64_t samples) noexcept {
   for (auto& x : buckets_)
-    x->updater.skip(samples);
+    x->updater.set_samples(samples);
 }
 
 bool replica_store::restore(const proto::Restore& x, const payload& values) {

@@ -152,8 +152,8 @@ public:
   /// version and the optimizer's state stay the same. Nothing may be staged.
   void replace(range where, std::span<const float> weights);
 
-  /// Advances the learning-rate schedule by samples that other workers trained.
-  void skip(std::uint64_t samples) noexcept;
+  /// Sets the position in the learning-rate schedule, in samples of all workers.
+  void set_samples(std::uint64_t samples) noexcept;
 
   // -- resumption ---------------------------------------------------------------------------------
 

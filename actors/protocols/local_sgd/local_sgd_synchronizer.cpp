@@ -79,14 +79,22 @@ void local_sgd_synchronizer::on_contribute(const contribute& x) {
   if (context_->rule.clip_norm > 0)
     unclipped_[*bucket] = std::move(gradient);
   else
-    replica_.stage(*bucket, gradient.as_floats(), x.samples);
+    replica_.stage(*bucket, gradient.as_floats(), x.samples, terms_of(x.samples));
+}
+
+// The other workers train meanwhile, probably as many samples as this worker. So between averages,
+// the learning-rate schedule counts the samples of this worker once for each worker.
+range_updater::terms local_sgd_synchronizer::terms_of(std::uint64_t samples, double factor) const {
+  range_updater::terms result{.factor = factor};
+  result.others = (workers_ - 1) * samples;
+  return result;
 }
 
 // Stages the step's gradient, clipped by this worker's own norm.
 void local_sgd_synchronizer::stage_clipped(const commit& x, double norm) {
   const auto factor = clip_factor(context_->rule.clip_norm, norm);
   for (auto& [bucket, gradient] : std::exchange(unclipped_, {}))
-    replica_.stage(bucket, gradient.as_floats(), x.samples, factor);
+    replica_.stage(bucket, gradient.as_floats(), x.samples, terms_of(x.samples, factor));
 }
 
 void local_sgd_synchronizer::on_commit(const commit& x) {
@@ -113,7 +121,7 @@ void local_sgd_synchronizer::on_commit(const commit& x) {
   trained_ = {attributes_.lease, attributes_.batch};
   loss_scale_ = x.loss_scale;
   ++step_;
-  replica_.publish(step_, x.finite() ? 0 : x.samples);
+  replica_.publish(step_, x.finite() ? 0 : workers_ * x.samples);
   computing_ = false;
   apart_ = true;
   ended_ = result;
@@ -274,9 +282,9 @@ void local_sgd_synchronizer::take(std::size_t piece, const payload& sum, const p
   replica_.replace(where, mean_);
 }
 
-// Ends the current average: puts its pieces into the replica and takes the exchanged counts. The
-// learning-rate schedule has already counted this worker's samples. Here it also counts the samples
-// of the other workers.
+// Ends the current average: puts its pieces into the replica and takes the exchanged counts. Now it
+// is known how many samples all workers have trained before the average. For the samples since
+// then, the learning-rate schedule still has an estimate (terms_of).
 void local_sgd_synchronizer::take_in() {
   const auto x = *std::exchange(average_, std::nullopt);
   if (!account_.fits(x.counts, x.samples, x.own_samples)) {
@@ -292,7 +300,7 @@ void local_sgd_synchronizer::take_in() {
   step_ += most - account_.own_steps(x.counts);
   account_.exchanged(x.counts, x.samples, x.own_samples);
   passed_samples_ += x.samples;
-  replica_.skip(x.samples - x.own_samples);
+  replica_.set_samples(passed_samples_ + workers_ * account_.own_samples());
   averaged_ = x.step;
   apart_ = apart_ && !whole(x);
   capture_due();

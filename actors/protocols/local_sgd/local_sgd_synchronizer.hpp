@@ -135,6 +135,7 @@ private:
   caf::result<proto::Report> on_report(const proto::ReportRequest& x);
   caf::result<proto::Ack> on_restore(const proto::Restore& x, const payload& values);
 
+  range_updater::terms terms_of(std::uint64_t samples, double factor = 1) const;
   void stage_clipped(const commit& x, double norm);
   void leave_out();
   std::optional<turn> due() const;

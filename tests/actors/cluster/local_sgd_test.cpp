@@ -49,6 +49,31 @@ BOOST_AUTO_TEST_CASE(after_each_step_it_is_a_ring) {
   check_near(weights_of(local(1)), weights_of(twenty_steps(proto::RING)));
 }
 
+// With a schedule, too.
+BOOST_AUTO_TEST_CASE(after_each_step_it_has_the_rates_of_a_ring) {
+  const std::vector<std::string> schedule{"learning_rate={base: 0.1 warmup_epochs: 1 cosine {}}"};
+  check_near(weights_of(local(1, schedule)), weights_of(twenty_steps(proto::RING, schedule)));
+}
+
+// The position in the schedule is that of all workers, also between averages, and if there is no
+// average before the end. After two epochs, the rate is practically 0, so two more epochs change
+// nothing.
+BOOST_AUTO_TEST_CASE(the_schedule_counts_all_workers) {
+  const std::string outer = "local_sgd.outer={kind: SGD rate: 1}";
+  const auto check = [&](std::uint32_t every, const std::vector<std::string>& how) {
+    auto two = how;
+    two.emplace_back("epochs=2");
+    auto four = how;
+    four.emplace_back("learning_rate={base: 0.1 step {every_epochs: 2 factor: 1e-30}}");
+    check_near(weights_of(local(every, four)), weights_of(local(every, two)));
+  };
+  check(1000, {outer});
+  check(3, {outer});
+  check(3, {});
+  check(3, {outer, "local_sgd.fragments=2"});
+  check(3, {"local_sgd.behind=CONTRIBUTE"});
+}
+
 // `every` is 1000, but an epoch has only one step. So the replicas are averaged only because the
 // weights are read after each epoch.
 BOOST_AUTO_TEST_CASE(replicas_are_averaged_before_they_are_read) {
