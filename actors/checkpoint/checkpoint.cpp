@@ -96,8 +96,8 @@ std::vector<std::string> names_in(const safetensors_file& file, const job_contex
   std::vector<std::string> result{slots.begin(), slots.end()};
   const auto& tensors = context.parameters().entries();
   const auto is_vector = [&](const std::string& name) {
-    return std::ranges::all_of(
-      tensors, [&](auto& x) { return file.find(name + '/' + x.name) != nullptr; });
+    return std::ranges::all_of(tensors,
+                               [&](auto& x) { return file.find(name + '/' + x.name) != nullptr; });
   };
   for (auto& x : file.tensors)
     if (!tensors.empty() && x.name.ends_with('/' + tensors.front().name))

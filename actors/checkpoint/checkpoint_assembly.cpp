@@ -47,7 +47,8 @@ std::uint64_t assembled_checkpoint::newest_lease() const noexcept {
   return result;
 }
 
-checkpoint_assembly::checkpoint_assembly(options how) : how_(std::move(how)), newest_(how_.first) {}
+checkpoint_assembly::checkpoint_assembly(options how)
+  : how_(std::move(how)), newest_(how_.first), sent_(how_.parts.size()) {}
 
 // -- what fits ----------------------------------------------------------------------------------
 
@@ -94,11 +95,14 @@ bool checkpoint_assembly::wants(const proto::CheckpointPart& header) const {
 
 checkpoint_assembly::outcome checkpoint_assembly::add(const proto::CheckpointPart& header,
                                                       const payload& data, time_point now) {
+  note_order(header);
   auto i = versions_.find(header.version());
   if (i == versions_.end()) {
     if (header.version() <= newest_)
       return outcome::settled;
-    if (left_out_.contains(header.version()) || !make_room(header))
+    if (is_skipped(header.version()))
+      leave_out(header.version());
+    if (header.version() > ends_at_ || left_out_.contains(header.version()) || !make_room(header))
       return outcome::refused;
   }
   auto& x = i == versions_.end() ? begin(header.version(), now) : i->second;
@@ -131,15 +135,27 @@ bool checkpoint_assembly::has_nothing_of(const state& x, std::uint32_t part) con
   return std::ranges::none_of(in_parts, [part](auto& slot) { return slot[part].has_value(); });
 }
 
-bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
-  // A holder (a shard or rank) sends its versions in order. After a newer version, it sends no more
-  // parts of older versions. So an older version without a part of this holder is given up.
+/// Gives up the versions that the holder (a shard or rank) of this part has skipped. A holder sends
+/// its versions in order: after a newer version, it sends no more parts of older versions.
+void checkpoint_assembly::note_order(const proto::CheckpointPart& header) {
+  if (in_one_piece(header.slot()))
+    return;
+  auto& sent = sent_[header.part()];
+  sent = std::max(sent, header.version());
   std::erase_if(versions_, [&](auto& x) {
     const bool skipped = x.first < header.version() && has_nothing_of(x.second, header.part());
     if (skipped)
       leave_out(x.first);
     return skipped;
   });
+}
+
+/// True if a holder has skipped this version, of which no part is kept.
+bool checkpoint_assembly::is_skipped(std::uint64_t version) const noexcept {
+  return std::ranges::any_of(sent_, [version](auto newest) { return newest > version; });
+}
+
+bool checkpoint_assembly::make_room(const proto::CheckpointPart& header) {
   if (at_end_ || open() < checkpoint_schedule::most_open)
     return true;
   const auto waiting = std::ranges::find_if(versions_, [&](auto& x) {
@@ -225,13 +241,15 @@ void checkpoint_assembly::drop_late(time_point now, std::chrono::nanoseconds lim
   });
 }
 
-void checkpoint_assembly::finish(std::uint64_t version, time_point now) {
+void checkpoint_assembly::finish(std::optional<std::uint64_t> last, time_point now) {
   std::erase_if(versions_, [&](auto& x) {
-    const bool due = version == 0 && x.first % how_.every == 0;
-    return x.second.missing > 0 && x.first > version && !due;
+    return x.second.missing > 0 && (last ? x.first > *last : x.first % how_.every != 0);
   });
-  if (!over(version) && !versions_.contains(version))
-    begin(version, now);
+  if (!last)
+    return;
+  ends_at_ = *last;
+  if (!over(*last) && !versions_.contains(*last) && !is_skipped(*last))
+    begin(*last, now);
 }
 
 } // namespace troupe

@@ -119,11 +119,12 @@ public:
   /// not count: the holders' payloads moved until then.
   void drop_late(time_point now, std::chrono::nanoseconds limit, time_point moved = {});
 
-  /// Call this at the end of a run. From then on, the assembly waits for `version`, the last
-  /// version that all holders send, and drops newer incomplete versions.
-  /// @param version 0 if there is no version that all holders send as their last. The assembly then
-  /// keeps incomplete versions that are multiples of `every`, until they are complete.
-  void finish(std::uint64_t version, time_point now);
+  /// Call this at the end of a run. From then on, the assembly waits at most for `last`, and drops
+  /// newer incomplete versions.
+  /// @param last no holder sends a version after this one that all others send, too. 0 if a holder
+  /// sends none. Empty if it is not known. The assembly then keeps incomplete versions that are
+  /// multiples of `every`, until they are complete.
+  void finish(std::optional<std::uint64_t> last, time_point now);
 
   /// True if nothing is arriving, waiting or out.
   bool idle() const noexcept { return versions_.empty() && out_ == 0; }
@@ -159,6 +160,8 @@ private:
     return in_one_piece(slot) ? 1 : how_.parts.size();
   }
   bool has_nothing_of(const state& x, std::uint32_t part) const;
+  void note_order(const proto::CheckpointPart& header);
+  bool is_skipped(std::uint64_t version) const noexcept;
   bool make_room(const proto::CheckpointPart& header);
   state& begin(std::uint64_t version, time_point now);
   void leave_out(std::uint64_t version);
@@ -176,6 +179,10 @@ private:
   /// entries are dropped.
   std::set<std::uint64_t> left_out_;
   std::uint64_t missed_ = 0;
+  /// By part: the newest version of which this part has arrived, even if it was refused.
+  std::vector<std::uint64_t> sent_;
+  /// See finish(). Until then, the largest number.
+  std::uint64_t ends_at_ = std::numeric_limits<std::uint64_t>::max();
   /// True after expect_end(): holders will send the last version of the run.
   bool at_end_ = false;
 };

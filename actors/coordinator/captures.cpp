@@ -259,12 +259,16 @@ void captures::compare(const epoch_report& report, const evaluated& x) {
   best.newest = std::max(newest, x.version);
   if (better)
     send(options_.progress, record_weights{x.version, x.weights, report.epoch, best});
-  end_if_worse();
+  end_if_worse(x.version);
 }
 
-void captures::end_if_worse() {
+/// Ends the run if the newest evaluations were worse than the best one. A checkpoint may know
+/// evaluations of later versions than its own. They count as soon as the run has come as far.
+/// @param version the newest evaluated version, or the version at which this run begins
+void captures::end_if_worse(std::uint64_t version) {
   const auto& best = options_.best;
-  if (!job().has_early_stopping() || best.since < job().early_stopping().patience())
+  if (!job().has_early_stopping() || best.since < job().early_stopping().patience()
+      || version < counted_before_)
     return;
   send(run_,
        end_early{"early_stopping: the last " + std::to_string(best.since)

@@ -98,7 +98,7 @@ private:
   void on_evaluated(const evaluated& x);
   bool compares() const;
   void compare(const epoch_report& report, const evaluated& x);
-  void end_if_worse();
+  void end_if_worse(std::uint64_t version);
   void keep_snapshot(const epoch_report& report, const evaluated& x);
   std::size_t snapshots_evaluating() const;
   std::chrono::nanoseconds evaluation_time() const;

@@ -28,7 +28,7 @@ void captures::on_begin(const begin_run& x) {
   handles_ = x.handles;
   if (!handles_)
     return; // No task trains.
-  end_if_worse();
+  end_if_worse(options_.first_version);
   checkpoint_assembly::options how;
   how.parts = handles_->parts;
   how.one_worker_each = !options_.context->protocol.uses_shards();

@@ -150,9 +150,10 @@ struct checkpoint_kept {
 struct end_captures {};
 
 /// No new versions follow. Parts of earlier versions may still be in transit: up to version
-/// `captured` for checkpoints, and up to version `captured_to_evaluate` for evaluations.
+/// `captured` for checkpoints, and up to version `captured_to_evaluate` for evaluations. See
+/// checkpoint_assembly::finish.
 struct finish_captures {
-  std::uint64_t captured = 0;
+  std::optional<std::uint64_t> captured;
   std::uint64_t captured_to_evaluate = 0;
 };
 

@@ -147,14 +147,14 @@ void training_run::finish_captures_of_reports() {
   finish_captures order{reports_.front().captured(), reports_.front().captured_to_evaluate()};
   const auto differs = [&](auto& x) { return x.version() != reports_.front().version(); };
   for (auto& x : reports_) {
-    order.captured = std::min<std::uint64_t>(order.captured, x.captured());
+    order.captured = std::min<std::uint64_t>(*order.captured, x.captured());
     order.captured_to_evaluate =
       std::min<std::uint64_t>(order.captured_to_evaluate, x.captured_to_evaluate());
   }
   // The last gradient of a lost worker may be missing on some shards. Then the shards have no
   // common last version.
   if (std::ranges::any_of(reports_, differs))
-    order.captured = 0;
+    order.captured.reset();
   if (!cut_short_ || stopping_) {
     send(options_.captures, order);
     return;
@@ -253,6 +253,8 @@ void training_run::fail_not_finite(const std::string& reason, std::uint32_t epoc
     + std::to_string(job().epochs()) + "). ";
   if (!last_checkpoint_.empty())
     text += "The last checkpoint is " + last_checkpoint_ + ". ";
+  else if (job().has_checkpoint())
+    text += "No checkpoint was written. ";
   else
     text += "No checkpoint was written; to get some, set checkpoint.every_steps. ";
   if (!options_.output.empty())

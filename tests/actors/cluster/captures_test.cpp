@@ -29,6 +29,7 @@ struct told {
   std::vector<std::uint64_t> kept; ///< versions of the ends of epochs that were evaluated
   std::vector<std::string> checkpoints;
   std::vector<epoch_report> reports;
+  std::vector<std::string> early_ends;
   bool done = false;
 };
 
@@ -58,7 +59,7 @@ protected:
         result.cut = lease_cut{0, {{0, 64}}};
         return result;
       },
-      [](const end_early&) {},
+      [this](const end_early& x) { heard_->early_ends.push_back(x.reason); },
       [this](const checkpoint_kept& x) { heard_->checkpoints.push_back(x.path); },
       [this](captures_done) { heard_->done = true; },
     };
@@ -128,15 +129,23 @@ constexpr std::uint64_t current_view = 3;
 struct captures_fixture {
   captures_fixture() : captures_fixture{""} {}
 
-  explicit captures_fixture(const std::string& more) {
+  /// @param more fields of Checkpoint
+  /// @param fields more fields of the job
+  /// @param first, best the version and the best evaluation of a checkpoint from which the run
+  /// continues
+  explicit captures_fixture(const std::string& more, const std::vector<std::string>& fields = {},
+                            std::uint64_t first = 0, const best_evaluation& best = {}) {
     configure(config);
     config.set("scheduler.policy", caf::atom("testing"));
     system.emplace(config);
-    const auto job = example_job("digits_mlp",
-                                 {"data.digits={train: 64 test: 20}", "output=out",
-                                  "checkpoint={every_steps: 10 keep: 3" + more + "}",
-                                  "evaluate={every_steps: 5}"});
+    std::vector<std::string> changes{"data.digits={train: 64 test: 20}", "output=out",
+                                     "checkpoint={every_steps: 10 keep: 3" + more + "}",
+                                     "evaluate={every_steps: 5}"};
+    changes.insert(changes.end(), fields.begin(), fields.end());
+    const auto job = example_job("digits_mlp", changes);
     captures_options how;
+    how.first_version = first;
+    how.best = best;
     how.data = build_data(job);
     context = how.context = make_job_context(job, shape_of(*how.data.train));
     how.output = "out";
@@ -227,6 +236,13 @@ struct captures_fixture {
   progress_actor progress;
   run_actor run;
   captures_actor subject;
+};
+
+/// A run that continues at step 20. The checkpoint was written late, when step 40 was evaluated: the
+/// last two evaluations were not better than that of step 30.
+struct stops_early : captures_fixture {
+  stops_early()
+    : captures_fixture{"", {"early_stopping={patience: 2}"}, 20, {0.5, 30, 2, 2, 40}} {}
 };
 
 struct keeps_best : captures_fixture {
@@ -412,6 +428,19 @@ BOOST_FIXTURE_TEST_CASE(a_late_evaluation_replaces_no_newer_weights, keeps_best)
   evaluated(1);
   BOOST_TEST(heard->reports.size() == 2U);
   BOOST_TEST((heard->kept == std::vector<std::uint64_t>{8}));
+}
+
+// The run trains again until it has come as far as the evaluations that the checkpoint knows.
+BOOST_FIXTURE_TEST_CASE(early_stopping_with_a_checkpoint_that_was_written_late, stops_early) {
+  begin(parts);
+  for (const std::uint64_t version : {25, 30, 35}) {
+    give_all(version, true);
+    BOOST_TEST(heard->reports.size() == (version - 20) / 5);
+    BOOST_TEST(heard->early_ends.empty());
+  }
+  give_all(40, true);
+  BOOST_TEST_REQUIRE(heard->early_ends.size() == 1U);
+  BOOST_TEST(heard->early_ends[0].find("(step 30)") != std::string::npos);
 }
 
 // At most two snapshots wait for the evaluator. A run that was stopped reads the next one at once,
