@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace troupe {
@@ -57,8 +58,12 @@ class_choice choose_class(std::span<const float> logits) {
 prediction_table::prediction_table(const job_context& context, std::vector<std::string> class_names,
                                    feature_scaling targets, bool labelled)
   : record_(context.data), units_(static_cast<std::size_t>(context.model.output.shape().last())),
-    loss_(context.job.model().loss()), names_(std::move(class_names)), mean_(targets.shift.at(0)),
-    scale_(targets.scale.at(0)), labelled_(labelled) {}
+    loss_(context.job.model().loss()), smoothing_(context.job.model().label_smoothing()),
+    ignored_(context.job.model().has_ignored_label()
+               ? std::optional{context.job.model().ignored_label()}
+               : std::nullopt),
+    names_(std::move(class_names)), mean_(targets.shift.at(0)), scale_(targets.scale.at(0)),
+    labelled_(labelled) {}
 
 std::string prediction_table::heading(const std::string& record) const {
   if (record_.labels == label_kind::targets)
@@ -151,6 +156,7 @@ void prediction_table::add_targets(std::string& text, std::span<const float> tar
 }
 
 /// Adds the mean loss and the accuracy over the labels of a record. Ignored labels do not count.
+/// The loss is softmax cross-entropy with label smoothing, as in training.
 void prediction_table::add_sequence(std::string& text, std::span<const std::int32_t> labels,
                                     std::span<const float> outputs) const {
   double loss = 0;
@@ -159,17 +165,20 @@ void prediction_table::add_sequence(std::string& text, std::span<const std::int3
   for (std::size_t k = 0; k < labels.size(); ++k) {
     const auto logits = outputs.subspan(k * units_, units_);
     const auto label = static_cast<std::size_t>(labels[k]);
-    if (label >= units_)
+    if (label >= units_ || labels[k] == ignored_)
       continue;
     ++counted;
     const auto said = choose_class(logits);
     right += said.which == label ? 1 : 0;
-    loss -= std::log(said.probability) + static_cast<double>(logits[label])
-      - static_cast<double>(logits[said.which]);
+    const auto total = static_cast<double>(logits[said.which]) - std::log(said.probability);
+    const auto mean =
+      std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(units_);
+    loss += total - (1 - smoothing_) * static_cast<double>(logits[label]) - smoothing_ * mean;
   }
-  const auto n = static_cast<double>(std::max<std::size_t>(counted, 1));
-  fmt::format_to(std::back_inserter(text), ",{:.7g},{:.6f}\n", loss / n,
-                 static_cast<double>(right) / n);
+  // An accuracy without labels is 0 / 0, not a number.
+  fmt::format_to(std::back_inserter(text), ",{:.7g},{:.6f}\n",
+                 loss / static_cast<double>(labels.size()),
+                 static_cast<double>(right) / static_cast<double>(counted));
 }
 
 double prediction_table::in_units(float x) const {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,6 +59,8 @@ private:
   record_shape record_;
   std::size_t units_;
   proto::Loss loss_;
+  double smoothing_;
+  std::optional<std::int32_t> ignored_;
   std::vector<std::string> names_;
   double mean_;
   double scale_;

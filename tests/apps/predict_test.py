@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import zipfile
@@ -64,6 +65,12 @@ class Features(TestCase):
              "--predictions=-", *map(str, more)], capture_output=True, text=True, timeout=120, check=False)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done.stderr if code else list(csv.DictReader(io.StringIO(done.stdout)))
+
+    def printed(self):
+        """The test loss and the accuracy that `predict` prints."""
+        done = subprocess.run([PROGRAM, "predict", f"--weights={self.out}", f"--job={self.job}"], capture_output=True,
+                              text=True, timeout=120, check=True)
+        return [float(re.search(rf"test {name} +([\d.]+)", done.stdout)[1]) for name in ("loss", "accuracy")]
 
     def same(self, features, labelled, name="record"):
         """Compares with the predictions for the same records in a file with labels."""
@@ -130,6 +137,21 @@ class Features(TestCase):
 
     TABLE = ["a,b,colour,size,y", "1,100,red,1,10", "2,NA,blue,2,20", "3,300,red,3.0,35", "4,500,green,2.0,39",
              "5,700,,1,52", "6,650,blue,3,60"]
+
+    def test_losses_of_positions(self):
+        tokens = [i * 7 % 5 for i in range(8 * 3)]
+        x = self.write("x.npy", npy(WHOLE, (8, 3), tokens))
+        y = self.write("y.npy", npy(WHOLE, (8, 3), [t % 3 for t in tokens]))
+        for more in ("", "ignored_label: 2", "ignored_label: 2 label_smoothing: 0.2"):
+            model = """model { layer { embedding { width: 4 } } layer { dense { units: 3 } }
+                loss: SOFTMAX_CROSS_ENTROPY %s }""" % more
+            self.train(f'npy {{ features: "{x}" labels: "{y}" test_features: "{x}" test_labels: "{y}" }} batch: 4', model)
+            found = self.predict()
+            counted = [sum(t % 3 != 2 or not more for t in tokens[3 * i:3 * i + 3]) for i in range(8)]
+            loss, accuracy = self.printed()
+            self.assertAlmostEqual(sum(float(r["loss"]) for r in found) / 8, loss, places=4)
+            right = sum(float(r["accuracy"]) * n for r, n in zip(found, counted) if n > 0)
+            self.assertAlmostEqual(100 * right / sum(counted), accuracy, places=1)
 
     NAMES = 'features: "a" features: "colour" features: "b" features: "size"'
 
