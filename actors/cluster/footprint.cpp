@@ -129,6 +129,20 @@ footprint of_shard(std::size_t index, const job_context& context, const cluster_
   return result;
 }
 
+/// Adds the copies that a worker makes of its part of the replica for checkpoints and evaluations.
+void add_captures(footprint& to, const job_context& context, std::size_t workers) {
+  const auto& job = context.job;
+  const auto all = context.parameters().size();
+  const auto part = (all + workers - 1) / workers;
+  const std::size_t checkpoints = job.has_checkpoint() ? checkpoint_schedule::most_open : 0;
+  const std::size_t evaluations =
+    job.evaluate().every_steps() > 0 ? checkpoint_schedule::most_open : 0;
+  const std::size_t averages = job.has_moving_average() ? 1 : 0;
+  to.weights += bytes_of((evaluations + checkpoints * (1 + averages)) * part);
+  const auto own = own_states(context, workers) > 0 ? all : 0;
+  to.optimizer += checkpoints * range_updater::memory_bytes(context, part + own);
+}
+
 footprint of_worker(std::size_t index, const job_context& context, const job_data& data,
                     const cluster_shape& cluster) {
   footprint result;
@@ -154,6 +168,7 @@ footprint of_worker(std::size_t index, const job_context& context, const job_dat
     if (where == residence::gradients_on_gpu)
       result.gradients = 0;
     result.optimizer += outer_vectors(context.job) * bytes_of(parameters);
+    add_captures(result, context, cluster.workers);
     // Nothing limits how many pieces of a step are in transit. So all pieces may be in transit, in
     // both directions.
     if (cluster.separate && !alone)

@@ -103,6 +103,25 @@ BOOST_AUTO_TEST_CASE(a_rank_of_a_ring_holds_everything) {
   BOOST_TEST(x.of(job_kind::ps, 0, cluster).total() == 0u); // this task does nothing
 }
 
+// Two captures may be open for checkpoints, and two for evaluations.
+BOOST_AUTO_TEST_CASE(replicas_are_copied_for_checkpoints) {
+  const auto more = [](proto::Protocol protocol, const std::string& change, std::size_t workers) {
+    const cluster_shape cluster{workers, 0, true, false};
+    const auto with = checked_job{protocol, {change}}.of(job_kind::worker, 0, cluster);
+    const checked_job plain{protocol};
+    const auto without = plain.of(job_kind::worker, 0, cluster);
+    return std::pair{(with.weights - without.weights) / plain.bytes,
+                     (with.optimizer - without.optimizer) / plain.bytes};
+  };
+  using copies = std::pair<std::size_t, std::size_t>;
+  const std::string checkpoints = "checkpoint={every_steps: 10}";
+  BOOST_TEST((more(proto::RING, checkpoints, 1) == copies{2, 2}));
+  BOOST_TEST((more(proto::RING, checkpoints, 2) == copies{1, 1}));
+  BOOST_TEST((more(proto::RING, "evaluate={every_steps: 10}", 1) == copies{2, 0}));
+  // Each worker sends all of its own state, and its part of the joint state.
+  BOOST_TEST((more(proto::LOCAL_SGD, checkpoints, 2) == copies{1, 3}));
+}
+
 BOOST_AUTO_TEST_CASE(a_ring_divides_the_optimizers_state) {
   const checked_job x{proto::RING, {"ring.shard_optimizer=true"}};
   const auto optimizer = [&](std::size_t workers) {
