@@ -59,7 +59,9 @@ void graph::update_state(expression variable, expression sum) {
   if (std::ranges::find(state_updates_, variable.id(),
                         &std::pair<std::uint32_t, std::uint32_t>::first)
       != state_updates_.end())
-    throw input_error("update_state: \"" + n.name + "\" is updated already");
+    throw input_error("update_state: \"" + n.name
+                      + "\" is updated already: a batch normalization can be used "
+                        "only once; give each use a layer of its own");
   state_updates_.emplace_back(variable.id(), sum.id());
 }
 

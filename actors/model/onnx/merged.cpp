@@ -8,10 +8,16 @@
 #include <onnx/onnx_pb.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <numeric>
+#include <set>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace troupe {
@@ -68,7 +74,9 @@ public:
     : trained_(trained) {
     for (const auto& x : graph.initializer()) {
       roots_.emplace(x.name(), x.name());
-      copies_.emplace(x.name(), x.name());
+      parts_[x.name()] = {x.name()};
+      sizes_[x.name()] =
+        std::accumulate(x.dims().begin(), x.dims().end(), std::int64_t{1}, std::multiplies{});
     }
     for (const auto& x : graph.input())
       if (!roots_.contains(x.name()))
@@ -83,6 +91,8 @@ public:
   }
 
   std::map<std::string, std::vector<tensor_use>> uses;
+  /// Tensors that stand for both biases of a recurrent operator.
+  std::map<std::string, const onnx::NodeProto*> halves;
 
 private:
   using by_value = std::unordered_map<std::string, std::string>;
@@ -122,8 +132,7 @@ private:
     for (const auto& y : node.output()) {
       if (!reads_data(node)) {
         roots_.emplace(y, root);
-        if (node.op_type() == "Identity" && node.input_size() == 1)
-          copies_.emplace(y, in(copies_, node.input(0)));
+        join_parts(node, y);
         continue;
       }
       before_.emplace(y, weight.empty() ? before : weight);
@@ -132,6 +141,19 @@ private:
     }
     if (!weight.empty() && reads_data(node))
       number_[weight] = ++products_so_far_;
+  }
+
+  /// Notes from which initializers an operator that only moves elements takes a value.
+  void join_parts(const onnx::NodeProto& node, const std::string& value) {
+    const bool joins = node.op_type() == "Concat";
+    if (!joins && !only_moves(node.op_type()))
+      return;
+    auto& to = parts_[value];
+    for (int i = 0; i < (joins ? node.input_size() : std::min(node.input_size(), 1)); ++i)
+      if (const auto from = parts_.find(node.input(i)); from != parts_.end())
+        to.insert(from->second.begin(), from->second.end());
+      else
+        to.insert(unknown);
   }
 
   void follow_back(const onnx::NodeProto& node) {
@@ -162,22 +184,52 @@ private:
 
   void add_uses(const onnx::NodeProto& node) {
     for (int i = 0; i < node.input_size(); ++i) {
-      const auto name = in(copies_, node.input(i));
-      const auto how = trained_.contains(name) ? role_of(node, i) : role::none;
-      if (how == role::none)
+      const auto how = role_of(node, i);
+      const auto found = parts_.find(node.input(i));
+      if (how == role::none || found == parts_.end())
         continue;
       const bool binary = how == role::bias && node.op_type() == "Add";
-      uses[name].push_back({&node, how, binary ? in(products_, node.input(1 - i)) : weight_of(node),
-                            in(before_, node.output(0)), in(after_, node.output(0))});
+      const tensor_use use{&node, how, binary ? in(products_, node.input(1 - i)) : weight_of(node),
+                           in(before_, node.output(0)), in(after_, node.output(0))};
+      for (const auto& name : found->second)
+        if (trained_.contains(name))
+          uses[name].push_back(use);
+      if (is_recurrent(node.op_type()))
+        find_halves(node, found->second);
     }
   }
+
+  /// A recurrent operator has two biases for each gate. PyTorch keeps them in two tensors. If the
+  /// bias of the operator has more elements than its parts, one part stands for both.
+  void find_halves(const onnx::NodeProto& node, const std::set<std::string>& parts) {
+    std::int64_t units = 0;
+    std::int64_t directions = 1;
+    for (const auto& x : node.attribute()) {
+      units = x.name() == "hidden_size" ? x.i() : units;
+      directions = x.name() == "direction" && x.s() == "bidirectional" ? 2 : directions;
+    }
+    const std::int64_t gates = node.op_type() == "LSTM" ? 4 : node.op_type() == "GRU" ? 3 : 1;
+    if (parts.contains(unknown))
+      return;
+    std::int64_t elements = 0;
+    for (const auto& name : parts)
+      elements += sizes_.at(name);
+    for (const auto& name : parts)
+      if (trained_.contains(name) && elements < 2 * directions * gates * units)
+        halves.emplace(name, &node);
+  }
+
+  /// Stands in parts_ for elements of unknown origin.
+  static constexpr auto unknown = "";
 
   const std::set<std::string, std::less<>>& trained_;
   /// For a value that does not depend on data: the first initializer from which it is computed.
   by_value roots_;
-  /// For an initializer and its copies: the initializer. PyTorch's older exporter writes an
-  /// Identity for each merged parameter.
-  by_value copies_;
+  /// For a value that only consists of elements of initializers: these initializers. PyTorch's
+  /// older exporter writes an Identity for each merged parameter, and moves the elements of some.
+  std::unordered_map<std::string, std::set<std::string>> parts_;
+  /// The number of elements of each initializer.
+  std::unordered_map<std::string, std::int64_t> sizes_;
   /// For a value that depends on data: the weight of the previous product.
   by_value before_;
   /// The weight of the next product.
@@ -203,18 +255,72 @@ bool has_equal_elements(const onnx::GraphProto& graph, const std::string& name) 
 void refuse_merged(const onnx::GraphProto& graph, const std::set<std::string, std::less<>>& trained,
                    const std::string& model) {
   const auto outline = outline_of(graph);
-  for (const auto& [name, uses] : use_finder{outline, trained}.uses)
-    for (const auto& use : uses) {
-      if (may_be_shared(uses[0], use)
-          || (!is_recurrent(use.node->op_type()) && !has_equal_elements(graph, name)))
-        continue;
-      throw input_error(
-        model + ": the exporter probably merged different parameters with equal values into the "
-        + "tensor \"" + name + "\", which " + onnx_node_text(*uses[0].node) + " and "
-        + onnx_node_text(*use.node)
-        + " read, so that they cannot be trained apart; set these parameters to random values "
-          "before the export (Keras), or export in training mode (PyTorch)");
-    }
+  const use_finder found{outline, trained};
+  const auto refuse = [&](const std::string& name, const std::string& readers) {
+    throw input_error(
+      model + ": the exporter probably merged different parameters with equal values into the "
+      + "tensor \"" + name + "\", which " + readers
+      + ", so that they cannot be trained apart; set these parameters to random values before the "
+        "export (Keras, and layers that the model itself uses twice), or export in training mode "
+        "(PyTorch)");
+  };
+  for (const auto& [name, node] : found.halves)
+    refuse(name, onnx_node_text(*node) + " reads as both of its biases");
+  for (const auto& [name, uses] : found.uses)
+    for (const auto& use : uses)
+      if (!may_be_shared(uses[0], use)
+          && (is_recurrent(use.node->op_type()) || has_equal_elements(graph, name)))
+        refuse(name, onnx_node_text(*uses[0].node) + " and " + onnx_node_text(*use.node) + " read");
+}
+
+namespace {
+
+/// A number that does not depend on the order of the elements.
+std::uint64_t sum_of_bits(const std::vector<double>& values) {
+  std::uint64_t result = 0;
+  for (const double x : values)
+    result += std::bit_cast<std::uint64_t>(x) * 0x9e3779b97f4a7c15U >> 7;
+  return result;
+}
+
+/// True if b is a transposed, and this is no coincidence: the elements differ, and a is not
+/// symmetric.
+bool is_transposed_copy(const onnx::TensorProto& a, const onnx::TensorProto& b) {
+  const auto x = read_onnx_tensor(a).values;
+  const auto y = read_onnx_tensor(b).values;
+  if (x.size() != y.size() || x == y)
+    return false;
+  const auto rows = static_cast<std::size_t>(a.dims(0));
+  const auto columns = static_cast<std::size_t>(a.dims(1));
+  for (std::size_t i = 0; i < rows; ++i)
+    for (std::size_t j = 0; j < columns; ++j)
+      if (x[i * columns + j] != y[j * rows + i])
+        return false;
+  return std::ranges::adjacent_find(x, std::ranges::not_equal_to{}) != x.end();
+}
+
+} // namespace
+
+void refuse_copied(const onnx::GraphProto& graph, const std::set<std::string, std::less<>>& trained,
+                   const std::string& model) {
+  using extents = std::pair<std::int64_t, std::int64_t>;
+  std::map<extents, std::vector<const onnx::TensorProto*>> by_shape;
+  for (const auto& x : graph.initializer())
+    if (is_onnx_real(x.data_type()) && x.dims_size() == 2 && x.dims(0) > 1 && x.dims(1) > 1)
+      by_shape[{x.dims(0), x.dims(1)}].push_back(&x);
+  std::map<std::uint64_t, std::vector<const onnx::TensorProto*>> alike;
+  for (const auto& [shape, all] : by_shape)
+    if (by_shape.contains({shape.second, shape.first}))
+      for (const auto* x : all)
+        alike[sum_of_bits(read_onnx_tensor(*x).values)].push_back(x);
+  for (const auto& [sum, all] : alike)
+    for (std::size_t i = 1; i < all.size(); ++i)
+      if ((trained.contains(all[0]->name()) || trained.contains(all[i]->name()))
+          && is_transposed_copy(*all[0], *all[i]))
+        throw input_error(model + ": the tensors \"" + all[0]->name() + "\" and \"" + all[i]->name()
+                          + "\" are probably one weight that the exporter has copied and "
+                            "transposed, so that the copies would be trained apart; export with "
+                            "optimize=False, or do_constant_folding=False (PyTorch)");
 }
 
 } // namespace troupe

@@ -342,16 +342,18 @@ onnx_model onnx_model::parse(std::span<const std::byte> bytes, std::string name,
   return result;
 }
 
-// read_marks() already checked the models of PyTorch's exporter. A model from troupe has the
-// parameters of the model that was trained.
+// read_marks() already checked merged parameters in models of PyTorch's exporter. A model from
+// troupe has the parameters of the model that was trained.
 void onnx_model::refuse_merged_tensors() const {
-  if (onnx_roles{proto_->graph()}.has_marks() || proto_->producer_name() == "troupe")
+  if (proto_->producer_name() == "troupe")
     return;
   std::set<std::string, std::less<>> trained;
   for (const auto& x : weights_)
     if (x.stays.empty() && !x.decay)
       trained.insert(x.name);
-  refuse_merged(proto_->graph(), trained, name_);
+  refuse_copied(proto_->graph(), trained, name_);
+  if (!onnx_roles{proto_->graph()}.has_marks())
+    refuse_merged(proto_->graph(), trained, name_);
 }
 
 void onnx_model::check_operator_sets() {
@@ -396,6 +398,16 @@ void onnx_model::read_marks() {
   computed.write(*proto_->mutable_graph());
 }
 
+namespace {
+
+bool has_infinity(const onnx::TensorProto& x, const std::string& model) {
+  check_onnx_tensor(x, model, false);
+  const auto values = read_onnx_tensor(x).values;
+  return std::ranges::any_of(values, [](double y) { return std::isinf(y); });
+}
+
+} // namespace
+
 void onnx_model::find_weights(bool without_values) {
   const auto graph = outline_of(proto_->graph());
   std::unordered_map<std::string_view, const onnx::TensorProto*> outside;
@@ -412,11 +424,16 @@ void onnx_model::find_weights(bool without_values) {
   const auto& from = proto_->producer_name();
   const bool names_parameters = from == "troupe" || (from == "pytorch" && !roles.has_marks());
   const auto is_constant = [&](const onnx::TensorProto& x) {
-    if (x.dims_size() > 0 || !outside.contains(x.name()))
+    if (!outside.contains(x.name()))
       return x.dims_size() == 0;
+    const auto& tensor = *outside.at(x.name());
     if (without_values) // then exactly the weights have no values
-      return has_values(*outside.at(x.name()));
-    return !roles.is_stored_by_pytorch(x.name())
+      return has_values(tensor);
+    // For example a mask that is added to the scores of attention.
+    if (!state.contains(x.name()) && !roles.why_it_stays(x.name()).empty()
+        && has_infinity(tensor, name_))
+      return true;
+    return x.dims_size() == 0 && !roles.is_stored_by_pytorch(x.name())
       && (!names_parameters || x.name().starts_with("onnx::"));
   };
   for (const auto& x : graph.initializer()) {

@@ -130,7 +130,7 @@ private:
   void until_nothing_changes(const onnx::GraphProto& graph,
                              void (weight_finder::*follow)(const onnx::NodeProto&)) {
     const auto found = [this] {
-      return of_data_.size() + products_.size() + roots_.size() + normal_.size();
+      return of_data_.size() + products_.size() + roots_.size() + normal_.size() + slopes_.size();
     };
     for (auto before = found() + 1; before != found();) {
       before = found();
@@ -155,7 +155,11 @@ private:
     follow_normalization(node);
     const bool weighted =
       std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });
-    const bool moves = only_moves(op) && products_.contains(node.input(0));
+    const bool moves = (only_moves(op) || op == "Pad") && products_.contains(node.input(0));
+    if (op == "Neg")
+      negatives_.insert(node.output(0));
+    if (op == "Relu" && negatives_.contains(node.input(0)))
+      slopes_.insert(node.output(0));
     if ((is_product(op) && weighted) || moves)
       products_.insert(node.output().begin(), node.output().end());
   }
@@ -166,7 +170,14 @@ private:
     const auto& op = node.op_type();
     if (node.output_size() != 1)
       return;
-    if (op == "Sqrt")
+    // PyTorch's older exporter writes group normalization as an instance normalization without
+    // trained scale.
+    if (op == "InstanceNormalization" && node.input_size() > 1
+        && !initializers_.contains(node.input(1)))
+      normal_.emplace(node.output(0), nullptr);
+    else if (only_moves(op) && normal_.contains(node.input(0)))
+      normal_.emplace(node.output(0), normal_.at(node.input(0)));
+    else if (op == "Sqrt")
       roots_.insert(node.output(0));
     else if (op == "Reciprocal" && roots_.contains(node.input(0)))
       normal_.emplace(node.output(0), nullptr);
@@ -199,7 +210,7 @@ private:
       const bool row_table =
         op == "Gather" && i == 0 && node.input_size() > 1 && is_of_data(node.input(1));
       if (takes_weights(op, i) || row_table || (op == "Add" && is_bias(node, i))
-          || is_of_normalization(node, i))
+          || is_of_normalization(node, i) || is_slope(node, i))
         weights.insert(node.input(i));
     }
     // If the node also reads data, its result is data, not weights.
@@ -208,6 +219,12 @@ private:
     const int tensors = op == "Concat" ? node.input_size() : 1;
     for (int i = 0; i < std::min(tensors, node.input_size()) && passes; ++i)
       weights.insert(node.input(i));
+  }
+
+  /// True for a slope of Keras' PReLU, which tf2onnx writes as relu(x) + slope * relu(-x).
+  bool is_slope(const onnx::NodeProto& node, int input) const {
+    return node.op_type() == "Mul" && node.input_size() == 2
+      && initializers_.contains(node.input(input)) && slopes_.contains(node.input(1 - input));
   }
 
   bool is_bias(const onnx::NodeProto& node, int input) const {
@@ -222,6 +239,9 @@ private:
   /// Products of data with values that do not depend on data. Their elements may have been moved
   /// after the product.
   std::unordered_set<std::string> products_;
+  /// Values -x and relu(-x), where x depends on the model's input.
+  std::unordered_set<std::string> negatives_;
+  std::unordered_set<std::string> slopes_;
   /// Square roots of values that depend on the model's input.
   std::unordered_set<std::string> roots_;
   /// Reciprocals of these roots, and the products that contain such a reciprocal. Each is mapped to

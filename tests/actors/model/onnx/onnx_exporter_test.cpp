@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(merged_biases) {
                       "the exporter probably merged different parameters with equal values into "
                       "the tensor \"b\", which node \"the first\" (Add) and node \"the y\" (Add) "
                       "read, so that they cannot be trained apart; set these parameters to random "
-                      "values before the export (Keras)"));
+                      "values before the export (Keras, "));
   merged.proto.set_producer_name("troupe");
   BOOST_TEST(merged.error() == "(no error)");
   small_model gemm;
@@ -232,13 +232,103 @@ BOOST_AUTO_TEST_CASE(merged_scales) {
   BOOST_TEST(contains(model("w 2", "w 3").error(), "into the tensor \"scale\""));
   BOOST_TEST(model("w", "w 3").error() == "(no error)");
   BOOST_TEST(model("w 2", "w 2").error() == "(no error)");
-  // PyTorch's older exporter, outside of training mode.
-  auto copied = model("w 2", "w 3");
-  copied.proto.mutable_graph()->mutable_node(3)->set_input(1, "scale of d");
-  auto& nodes = *copied.proto.mutable_graph()->mutable_node();
-  copied.node("Identity", {"scale"}, "scale of d");
-  std::rotate(nodes.begin(), nodes.end() - 1, nodes.end());
-  BOOST_TEST(contains(copied.error(), "into the tensor \"scale\""));
+  // PyTorch's older exporter, outside of training mode, copies and moves merged parameters.
+  for (const auto* op : {"Identity", "Transpose"}) {
+    auto copied = model("w 2", "w 3");
+    copied.proto.mutable_graph()->mutable_node(3)->set_input(1, "scale of d");
+    auto& nodes = *copied.proto.mutable_graph()->mutable_node();
+    copied.node(op, {"scale"}, "scale of d");
+    std::rotate(nodes.begin(), nodes.end() - 1, nodes.end());
+    BOOST_TEST(contains(copied.error(), "into the tensor \"scale\""), op);
+  }
+}
+
+// PyTorch's LSTM has two biases, which it adds. If both are 0, they may be merged.
+BOOST_AUTO_TEST_CASE(merged_biases_of_a_recurrent_layer) {
+  const auto error_with = [](const std::string& second) {
+    small_model m;
+    m.weight("b", {8}, 8);
+    m.weight("c", {8}, 8);
+    auto& joined = m.node("Concat", {"b", second}, "both");
+    integer(joined, "axis", 0);
+    m.reshape("both", {1, 16}, "bias");
+    m.reshape("x", {0, 2, 2}, "sequence");
+    auto& order = *m.node("Transpose", {"sequence"}, "in time").add_attribute();
+    order.set_name("perm");
+    order.set_type(onnx::AttributeProto::INTS);
+    for (const int axis : {1, 0, 2})
+      order.add_ints(axis);
+    m.weight("w", {1, 8, 2}, 16);
+    m.weight("r", {1, 8, 2}, 16);
+    integer(m.node("LSTM", {"in time", "w", "r", "bias"}, "h"), "hidden_size", 2);
+    m.reshape("h", {2, -1, 2}, "y");
+    return error_of([&] { m.parsed(); });
+  };
+  BOOST_TEST(error_with("c") == "(no error)");
+  BOOST_TEST(contains(error_with("b"),
+                      "into the tensor \"b\", which node \"the h\" (LSTM) reads as "
+                      "both of its biases"));
+}
+
+// The exporter's optimizations compute the transposed weight of an output layer in advance, even if
+// the weight is also that of an embedding.
+BOOST_AUTO_TEST_CASE(copied_weights) {
+  const auto error_with = [](float changed, bool constant) {
+    small_model m;
+    m.weight("w", {4, 2}, 8);
+    m.weight("w 2", {2, 4}, 8);
+    m.node("MatMul", {"x", "w"}, "a");
+    m.node("MatMul", {"a", "w 2"}, "y");
+    auto& graph = *m.proto.mutable_graph();
+    for (int i = 0; i < 4 && !constant; ++i)
+      for (int j = 0; j < 2; ++j) {
+        const auto value = static_cast<float>(10 * i + j);
+        graph.mutable_initializer(0)->set_float_data(2 * i + j, value);
+        graph.mutable_initializer(1)->set_float_data(4 * j + i, i == 3 && j == 1 ? changed : value);
+      }
+    return error_of([&] { m.parsed(); });
+  };
+  BOOST_TEST(contains(error_with(31, false),
+                      "the tensors \"w 2\" and \"w\" are probably one weight "
+                      "that the exporter has copied and transposed"));
+  BOOST_TEST(error_with(30, false) == "(no error)");
+  BOOST_TEST(error_with(31, true) == "(no error)");
+}
+
+// A mask of attention is added to the scores.
+BOOST_AUTO_TEST_CASE(tensors_with_infinity) {
+  small_model m;
+  m.weight("mask", {4}, 4);
+  m.proto.mutable_graph()->mutable_initializer(0)->set_float_data(
+    2, -std::numeric_limits<float>::infinity());
+  m.node("Add", {"x", "mask"}, "a");
+  m.node("Softmax", {"a"}, "b");
+  m.weight("w", {4, 4}, 16);
+  m.node("MatMul", {"b", "w"}, "y");
+  const auto model = m.parsed();
+  BOOST_TEST_REQUIRE(model.weights().size() == 1U);
+  BOOST_TEST(model.weights()[0].name == "w");
+  model.require_finite();
+  m.proto.mutable_graph()->mutable_initializer(1)->set_float_data(
+    3, std::numeric_limits<float>::infinity());
+  BOOST_TEST(contains(error_of([&] { m.parsed().require_finite(); }),
+                      "tensor \"w\" has infinity at element 3"));
+}
+
+// tf2onnx writes the PReLU of Keras as relu(x) + slope * relu(-x).
+BOOST_AUTO_TEST_CASE(slopes_of_keras) {
+  small_model m;
+  m.weight("slope", {4}, 4);
+  m.weight("factor", {4}, 4);
+  m.node("Relu", {"x"}, "a");
+  m.node("Neg", {"x"}, "b");
+  m.node("Relu", {"b"}, "c");
+  m.node("Mul", {"c", "slope"}, "d");
+  m.node("Mul", {"a", "factor"}, "e");
+  m.node("Add", {"e", "d"}, "y");
+  const auto model = m.parsed();
+  for (const auto& x : model.weights())
+    BOOST_TEST(x.stays.empty() == (x.name == "slope"), x.name);
 }
 
 // The bias of a new LSTM in Keras is 1 for the forget gate, otherwise 0.
