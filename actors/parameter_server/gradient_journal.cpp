@@ -35,8 +35,10 @@ std::optional<proto::Pushed> gradient_journal::find(const proto::GradientId& id)
   auto i = incarnations_.find({id.worker(), id.incarnation()});
   if (i == incarnations_.end() || !i->second.over(id.sequence()))
     return std::nullopt;
-  ++duplicates_;
   const auto& [sequence, answer] = i->second.answers[id.sequence() % window];
+  // A gradient may be rejected before all of its buckets have arrived. These are no repetitions.
+  if (sequence != id.sequence() || answer.outcome() != proto::REJECTED_STALE)
+    ++duplicates_;
   proto::Pushed result;
   // If the answer is no longer stored, the worker has sent newer gradients since then. So it
   // already got the answer, and the outcome of this repetition does not matter.

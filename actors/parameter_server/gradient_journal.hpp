@@ -48,6 +48,7 @@ public:
   /// All incarnations, in order of worker and incarnation.
   std::vector<proto::Decided> decided() const;
 
+  /// Number of repeated gradients. Repetitions of a rejected gradient do not count.
   std::uint64_t duplicates() const noexcept { return duplicates_; }
 
 private:

@@ -145,7 +145,8 @@ class Features(TestCase):
         for more in ("", "ignored_label: 2", "ignored_label: 2 label_smoothing: 0.2"):
             model = """model { layer { embedding { width: 4 } } layer { dense { units: 3 } }
                 loss: SOFTMAX_CROSS_ENTROPY %s }""" % more
-            self.train(f'npy {{ features: "{x}" labels: "{y}" test_features: "{x}" test_labels: "{y}" }} batch: 4', model)
+            self.train(f'npy {{ features: "{x}" labels: "{y}" test_features: "{x}" test_labels: "{y}" }} batch: 4',
+                       model)
             found = self.predict()
             counted = [sum(t % 3 != 2 or not more for t in tokens[3 * i:3 * i + 3]) for i in range(8)]
             loss, accuracy = self.printed()
