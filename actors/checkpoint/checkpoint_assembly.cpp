@@ -87,7 +87,7 @@ bool checkpoint_assembly::over(std::uint64_t version) const {
 bool checkpoint_assembly::wants(const proto::CheckpointPart& header) const {
   const auto i = versions_.find(header.version());
   if (i == versions_.end())
-    return !over(header.version());
+    return !over(header.version()) && header.version() <= ends_at_ && !is_skipped(header.version());
   return !i->second.slots[header.slot()][in_one_piece(header.slot()) ? 0 : header.part()];
 }
 

@@ -121,9 +121,10 @@ public:
 
   /// Call this at the end of a run. From then on, the assembly waits at most for `last`, and drops
   /// newer incomplete versions.
-  /// @param last no holder sends a version after this one that all others send, too. 0 if a holder
-  /// sends none. Empty if it is not known. The assembly then keeps incomplete versions that are
-  /// multiples of `every`, until they are complete.
+  /// @param last the smallest of the holders' newest versions: no later version can become
+  /// complete. 0 if a holder has sent nothing. Empty if the holders ended at different versions.
+  /// The assembly then keeps incomplete versions that are multiples of `every`, until they are
+  /// complete.
   void finish(std::optional<std::uint64_t> last, time_point now);
 
   /// True if nothing is arriving, waiting or out.

@@ -141,6 +141,8 @@ void add_captures(footprint& to, const job_context& context, std::size_t workers
   to.weights += bytes_of((evaluations + checkpoints * (1 + averages)) * part);
   const auto own = own_states(context, workers) > 0 ? all : 0;
   to.optimizer += checkpoints * range_updater::memory_bytes(context, part + own);
+  if (outer_vectors(job) > 1) // the momentum of the outer optimizer
+    to.optimizer += checkpoints * bytes_of(part);
 }
 
 footprint of_worker(std::size_t index, const job_context& context, const job_data& data,

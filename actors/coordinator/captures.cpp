@@ -263,7 +263,8 @@ void captures::compare(const epoch_report& report, const evaluated& x) {
 }
 
 /// Ends the run if the newest evaluations were worse than the best one. A checkpoint may know
-/// evaluations of later versions than its own. They count as soon as the run has come as far.
+/// evaluations of later versions than its own. They count once this run has evaluated a version at
+/// least as new.
 /// @param version the newest evaluated version, or the version at which this run begins
 void captures::end_if_worse(std::uint64_t version) {
   const auto& best = options_.best;

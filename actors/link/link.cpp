@@ -321,9 +321,9 @@ void link::introduce(std::uint64_t incarnation) {
 void link::on_introduction_limit() {
   if (introduced_)
     return;
-  // The framework may have lost the state of this connection: it cleans up a connection some time
-  // after the end, by the number of its descriptor, which a new connection may have by then.
-  // Without hang_up(), the next attempt would use the same connection again.
+  // The framework removes the state of a closed connection late, and finds it by the number of the
+  // descriptor. If a new connection has got this number, it loses its state. Without hang_up(), the
+  // next attempt would use the same connection again.
   if (const auto* dial = std::get_if<dial_to>(&how_); dial && dial->hang_up)
     dial->hang_up();
   lose("it did not introduce itself");

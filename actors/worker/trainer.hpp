@@ -150,8 +150,8 @@ struct trainer_device {
 /// overflows, the batch is computed again (loss_scale).
 ///
 /// If the weights stay on a GPU (residence), the executor reads them there. If the gradients also
-/// stay on the GPU, the GPU removes the loss scale and adds up the gradients of several batches. The
-/// trainer contributes empty buckets at the end of the step, and gets the norm from the GPU.
+/// stay on the GPU, the GPU removes the loss scale and adds up the gradients of several batches.
+/// The trainer contributes empty buckets at the end of the step, and gets the norm from the GPU.
 ///
 /// If the device fails, the trainer sends `broken` to its listener, and computes no more.
 class trainer : public trainer_actor::base {

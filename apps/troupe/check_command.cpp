@@ -451,8 +451,12 @@ void print_devices(const job_context& context, const dataset* records,
       line("",
            fmt::format("{} tasks on {} of the host of {}: {}", tasks, where.second,
                        to_string(where.first), readable_bytes(bytes)));
-  const bool copies = std::ranges::any_of(shared, [](auto& x) { return x.second.second > 0; })
-    && context.protocol.uses_shards();
+  const bool copies =
+    context.protocol.uses_shards() && std::ranges::any_of(processes, [&](auto& x) {
+      return std::ranges::any_of(x.tasks, [&](auto& task) {
+        return task.job == job_kind::worker && device_of(context.job, task).gpu;
+      });
+    });
   if (copies)
     line("",
          "weights and gradients are copied between GPU and host in each step; with protocol: "

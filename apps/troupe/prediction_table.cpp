@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -175,10 +176,10 @@ void prediction_table::add_sequence(std::string& text, std::span<const std::int3
       std::accumulate(logits.begin(), logits.end(), 0.0) / static_cast<double>(units_);
     loss += total - (1 - smoothing_) * static_cast<double>(logits[label]) - smoothing_ * mean;
   }
-  // An accuracy without labels is 0 / 0, not a number.
+  const auto accuracy = counted > 0 ? static_cast<double>(right) / static_cast<double>(counted)
+                                    : std::numeric_limits<double>::quiet_NaN();
   fmt::format_to(std::back_inserter(text), ",{:.7g},{:.6f}\n",
-                 loss / static_cast<double>(labels.size()),
-                 static_cast<double>(right) / static_cast<double>(counted));
+                 loss / static_cast<double>(labels.size()), accuracy);
 }
 
 double prediction_table::in_units(float x) const {

@@ -128,11 +128,12 @@ std::size_t product_space(const product& what, bool has_end) noexcept {
 }
 
 void multiply(device& gpu, stream where, const dense_product& x, void* space) {
-  const bool ends = x.bias != nullptr || x.last.after != operation::end;
-  if (ends && multiply_at_once(gpu, where, x, space))
-    return;
   const auto& what = x.what;
-  padded_product(what).multiply(gpu, where, space);
+  const padded_product padded(what);
+  const bool ends = x.bias != nullptr || x.last.after != operation::end;
+  if (ends && padded.bytes() == 0 && multiply_at_once(gpu, where, x, space))
+    return;
+  padded.multiply(gpu, where, space);
   finish(where,
          {what.batch * what.m * what.n,
           what.n,

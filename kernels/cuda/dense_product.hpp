@@ -9,8 +9,8 @@
 namespace troupe::cuda {
 
 /// A dense layer: c = last(op(a) op(b) + bias). `last` is a function such as ReLU, or the sum with
-/// another matrix. If c has 16 bits, the result is rounded to 16 bits, and one more value: the bias
-/// if the device computes the bias and `last` in an epilogue, otherwise the product.
+/// another matrix. If c has 16 bits, two values are rounded to 16 bits: the result, and either the
+/// bias (if the device computes the bias and `last` in an epilogue) or the product.
 struct dense_product {
   /// The product, without an epilogue.
   product what;
@@ -25,7 +25,7 @@ std::size_t product_space(const product& what, bool has_end) noexcept;
 /// Computes a dense layer. If the device can (device::fuses), it computes the bias and x.last in an
 /// epilogue of the product. Otherwise, one more launch computes them in place.
 ///
-/// A product without an epilogue may use padded copies of its matrices. This is done for large
+/// A product may use padded copies of its matrices. It then has no epilogue. This is done for large
 /// 16-bit matrices whose rows are not multiples of 16 bytes, because cuBLAS multiplies aligned
 /// matrices several times as fast. An example is GPT-2's output layer, which has 50257 columns.
 void multiply(device& gpu, stream where, const dense_product& x, void* space);

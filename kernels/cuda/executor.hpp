@@ -112,8 +112,8 @@ public:
   stream where() const noexcept;
 
   const plan& what() const noexcept;
-  /// If a segment is no longer recorded, because recording has failed too often: why. Only the first
-  /// call after this returns it.
+  /// If a segment is no longer recorded, because recording has failed too often: why. It is
+  /// returned once.
   std::string take_notice();
   /// Bytes of device memory that an executor of this plan allocates, including product_bytes(), but
   /// without table_rows::memory_bytes().

@@ -36,8 +36,8 @@ public:
   /// run.
   virtual bool keeps_weights() const { return false; }
 
-  /// Why runs are slower than usual, if users should know it: once after the reason has appeared.
-  /// Otherwise empty.
+  /// A message for users if runs have become slower. Each message is returned once; otherwise the
+  /// result is empty.
   virtual std::string take_notice() { return {}; }
 
   /// Only for the executor of a device_replica. After this call, runs with empty

@@ -83,8 +83,8 @@ struct instruction {
   /// conv2d_input_gradient, it is added to each channel. Its place is `none` if nothing is added.
   operand bias;
   /// The epilogue: an operation on each element of the result while the result is still in the
-  /// cache. It is an activation, or the derivative of an activation. A derivative also reads the
-  /// result of the activation; this result is `epilogue_operand`.
+  /// cache. It is an activation, the derivative of an activation, or a sum. A derivative also reads
+  /// the result of the activation, and a sum another value; this is `epilogue_operand`.
   std::optional<operation> after;
   operand epilogue_operand;
 

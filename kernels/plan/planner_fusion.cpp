@@ -70,8 +70,8 @@ void planner::emit(std::uint32_t id) {
 }
 
 /// Fuses a product, such as matmul, with the bias and with the activation (or derivative of an
-/// activation) that follow it. Each of these nodes must be the only node that reads the result of
-/// the node before it.
+/// activation, or sum) that follow it. Each of these nodes must be the only node that reads the
+/// result of the node before it.
 void planner::fuse_product(std::uint32_t id) {
   step s;
   s.op = at(id).op;

@@ -145,15 +145,23 @@ private:
 
   /// Notes from which initializers an operator that only moves elements takes a value.
   void join_parts(const onnx::NodeProto& node, const std::string& value) {
+    constexpr std::size_t most_parts = 64;
     const bool joins = node.op_type() == "Concat";
     if (!joins && !only_moves(node.op_type()))
       return;
-    auto& to = parts_[value];
-    for (int i = 0; i < (joins ? node.input_size() : std::min(node.input_size(), 1)); ++i)
-      if (const auto from = parts_.find(node.input(i)); from != parts_.end())
-        to.insert(from->second.begin(), from->second.end());
+    std::set<std::string> all;
+    for (int i = 0; i < (joins ? node.input_size() : std::min(node.input_size(), 1)); ++i) {
+      const auto from = parts_.find(node.input(i));
+      if (from == parts_.end() || all.size() > most_parts)
+        all.insert(unknown);
       else
-        to.insert(unknown);
+        all.insert(from->second.begin(), from->second.end());
+      if (node.op_type() == "Slice" || sliced_.contains(node.input(i)))
+        sliced_.insert(value);
+    }
+    if (all.size() > most_parts)
+      all = {unknown};
+    parts_[value] = std::move(all);
   }
 
   void follow_back(const onnx::NodeProto& node) {
@@ -186,7 +194,10 @@ private:
     for (int i = 0; i < node.input_size(); ++i) {
       const auto how = role_of(node, i);
       const auto found = parts_.find(node.input(i));
-      if (how == role::none || found == parts_.end())
+      const bool recurrent = is_recurrent(node.op_type());
+      // A model may itself use the slices of a tensor in different places.
+      if (how == role::none || found == parts_.end()
+          || (!recurrent && sliced_.contains(node.input(i))))
         continue;
       const bool binary = how == role::bias && node.op_type() == "Add";
       const tensor_use use{&node, how, binary ? in(products_, node.input(1 - i)) : weight_of(node),
@@ -194,7 +205,7 @@ private:
       for (const auto& name : found->second)
         if (trained_.contains(name))
           uses[name].push_back(use);
-      if (is_recurrent(node.op_type()))
+      if (recurrent)
         find_halves(node, found->second);
     }
   }
@@ -209,14 +220,16 @@ private:
       directions = x.name() == "direction" && x.s() == "bidirectional" ? 2 : directions;
     }
     const std::int64_t gates = node.op_type() == "LSTM" ? 4 : node.op_type() == "GRU" ? 3 : 1;
-    if (parts.contains(unknown))
+    constexpr std::int64_t most_units = std::int64_t{1} << 24;
+    const bool known =
+      std::ranges::all_of(parts, [&](auto& name) { return trained_.contains(name); });
+    if (!known || units < 1 || units > most_units)
       return;
     std::int64_t elements = 0;
     for (const auto& name : parts)
       elements += sizes_.at(name);
-    for (const auto& name : parts)
-      if (trained_.contains(name) && elements < 2 * directions * gates * units)
-        halves.emplace(name, &node);
+    if (elements < 2 * directions * gates * units)
+      halves.emplace(*parts.begin(), &node);
   }
 
   /// Stands in parts_ for elements of unknown origin.
@@ -228,6 +241,8 @@ private:
   /// For a value that only consists of elements of initializers: these initializers. PyTorch's
   /// older exporter writes an Identity for each merged parameter, and moves the elements of some.
   std::unordered_map<std::string, std::set<std::string>> parts_;
+  /// Values whose elements may be only some of those of these initializers.
+  std::unordered_set<std::string> sliced_;
   /// The number of elements of each initializer.
   std::unordered_map<std::string, std::int64_t> sizes_;
   /// For a value that depends on data: the weight of the previous product.
@@ -261,7 +276,7 @@ void refuse_merged(const onnx::GraphProto& graph, const std::set<std::string, st
       model + ": the exporter probably merged different parameters with equal values into the "
       + "tensor \"" + name + "\", which " + readers
       + ", so that they cannot be trained apart; set these parameters to random values before the "
-        "export (Keras, and layers that the model itself uses twice), or export in training mode "
+        "export (Keras; also if the model uses one layer twice), or export in training mode "
         "(PyTorch)");
   };
   for (const auto& [name, node] : found.halves)
@@ -275,28 +290,40 @@ void refuse_merged(const onnx::GraphProto& graph, const std::set<std::string, st
 
 namespace {
 
-/// A number that does not depend on the order of the elements.
+/// A number that does not depend on the order of the elements. 0 if the elements have fewer than
+/// two different values other than 0: such matrices can be equal by coincidence.
 std::uint64_t sum_of_bits(const std::vector<double>& values) {
   std::uint64_t result = 0;
-  for (const double x : values)
+  double first = 0;
+  bool differ = false;
+  for (const double x : values) {
+    first = first == 0 ? x : first;
+    differ = differ || (x != 0 && x != first);
     result += std::bit_cast<std::uint64_t>(x) * 0x9e3779b97f4a7c15U >> 7;
-  return result;
+  }
+  return differ ? result | 1 : 0;
 }
 
-/// True if b is a transposed, and this is no coincidence: the elements differ, and a is not
-/// symmetric.
-bool is_transposed_copy(const onnx::TensorProto& a, const onnx::TensorProto& b) {
+/// True if b is the transpose of a, and is not equal to a.
+bool is_transposed(const onnx::TensorProto& a, const onnx::TensorProto& b) {
+  if (a.dims(0) != b.dims(1) || a.dims(1) != b.dims(0))
+    return false;
   const auto x = read_onnx_tensor(a).values;
   const auto y = read_onnx_tensor(b).values;
-  if (x.size() != y.size() || x == y)
-    return false;
   const auto rows = static_cast<std::size_t>(a.dims(0));
   const auto columns = static_cast<std::size_t>(a.dims(1));
+  if (x == y || x.size() != y.size() || x.size() != rows * columns)
+    return false;
   for (std::size_t i = 0; i < rows; ++i)
     for (std::size_t j = 0; j < columns; ++j)
       if (x[i * columns + j] != y[j * rows + i])
         return false;
-  return std::ranges::adjacent_find(x, std::ranges::not_equal_to{}) != x.end();
+  return true;
+}
+
+/// True if PyTorch's exporters give such names to tensors that they compute.
+bool is_computed(const std::string& name) {
+  return name.starts_with("onnx::") || name.starts_with("val_");
 }
 
 } // namespace
@@ -308,19 +335,23 @@ void refuse_copied(const onnx::GraphProto& graph, const std::set<std::string, st
   for (const auto& x : graph.initializer())
     if (is_onnx_real(x.data_type()) && x.dims_size() == 2 && x.dims(0) > 1 && x.dims(1) > 1)
       by_shape[{x.dims(0), x.dims(1)}].push_back(&x);
-  std::map<std::uint64_t, std::vector<const onnx::TensorProto*>> alike;
+  std::map<std::pair<extents, std::uint64_t>, std::vector<const onnx::TensorProto*>> alike;
   for (const auto& [shape, all] : by_shape)
     if (by_shape.contains({shape.second, shape.first}))
       for (const auto* x : all)
-        alike[sum_of_bits(read_onnx_tensor(*x).values)].push_back(x);
-  for (const auto& [sum, all] : alike)
-    for (std::size_t i = 1; i < all.size(); ++i)
-      if ((trained.contains(all[0]->name()) || trained.contains(all[i]->name()))
-          && is_transposed_copy(*all[0], *all[i]))
-        throw input_error(model + ": the tensors \"" + all[0]->name() + "\" and \"" + all[i]->name()
+        if (const auto sum = sum_of_bits(read_onnx_tensor(*x).values); sum != 0)
+          alike[{std::minmax(shape.first, shape.second), sum}].push_back(x);
+  for (const auto& [key, all] : alike)
+    for (std::size_t i = 1; i < all.size(); ++i) {
+      const auto& a = all[0]->name();
+      const auto& b = all[i]->name();
+      if ((trained.contains(a) || trained.contains(b)) && is_computed(a) != is_computed(b)
+          && is_transposed(*all[0], *all[i]))
+        throw input_error(model + ": the tensors \"" + a + "\" and \"" + b
                           + "\" are probably one weight that the exporter has copied and "
                             "transposed, so that the copies would be trained apart; export with "
                             "optimize=False, or do_constant_folding=False (PyTorch)");
+    }
 }
 
 } // namespace troupe

@@ -25,15 +25,16 @@ namespace troupe {
 /// - in different roles.
 ///
 /// The bias of two recurrent operators with different weights is refused for any values, because a
-/// new LSTM of Keras has biases of 0 and 1. A tensor is also refused if it stands for both biases of
-/// a recurrent operator.
+/// new LSTM of Keras has biases of 0 and 1. A tensor is also refused if it stands for both biases
+/// of a recurrent operator.
 /// @param trained the names of the tensors that are trained
 void refuse_merged(const onnx::GraphProto& graph, const std::set<std::string, std::less<>>& trained,
                    const std::string& model);
 
-/// Throws input_error "MODEL: ..." if a trained matrix is another matrix of the file, transposed. The exporter has
-/// then probably computed the transposed weight of a model that uses the weight twice, such as an
-/// embedding that is also the output layer. Training would change only one of the copies each time.
+/// Throws input_error "MODEL: ..." if a trained matrix equals the transpose of another matrix of
+/// the file, and PyTorch's exporter has computed one of them. Then the model probably uses one
+/// weight twice, for example as an embedding and as the output layer. Training would change each of
+/// the copies alone.
 void refuse_copied(const onnx::GraphProto& graph, const std::set<std::string, std::less<>>& trained,
                    const std::string& model);
 

@@ -156,9 +156,9 @@ private:
     const bool weighted =
       std::ranges::any_of(node.input(), [&](auto& x) { return !x.empty() && !is_of_data(x); });
     const bool moves = (only_moves(op) || op == "Pad") && products_.contains(node.input(0));
-    if (op == "Neg")
+    if (op == "Neg" && node.output_size() == 1)
       negatives_.insert(node.output(0));
-    if (op == "Relu" && negatives_.contains(node.input(0)))
+    if (op == "Relu" && node.output_size() == 1 && negatives_.contains(node.input(0)))
       slopes_.insert(node.output(0));
     if ((is_product(op) && weighted) || moves)
       products_.insert(node.output().begin(), node.output().end());
@@ -223,8 +223,9 @@ private:
 
   /// True for a slope of Keras' PReLU, which tf2onnx writes as relu(x) + slope * relu(-x).
   bool is_slope(const onnx::NodeProto& node, int input) const {
-    return node.op_type() == "Mul" && node.input_size() == 2
-      && initializers_.contains(node.input(input)) && slopes_.contains(node.input(1 - input));
+    const auto& name = node.input(input);
+    return node.op_type() == "Mul" && node.input_size() == 2 && name.ends_with(":0")
+      && initializers_.contains(name) && slopes_.contains(node.input(1 - input));
   }
 
   bool is_bias(const onnx::NodeProto& node, int input) const {

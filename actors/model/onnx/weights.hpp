@@ -38,13 +38,14 @@ void mark_tensor(const std::string& name, const std::string& kind, onnx::ValueIn
 ///    CONSTANT_TENSOR in the metadata of its value_info. A PARAMETER is trained.
 /// 2. The weights of an operator are trained: operands of Gemm, MatMul, Einsum, Conv and
 ///    ConvTranspose, tensors of RNN, LSTM and GRU, scales and shifts of normalizations, slopes of
-///    PRelu (also as a factor of relu(-x)), and tables from which Gather takes rows that the data
-///    selects. These weights may first be transposed, sliced or concatenated.
+///    PRelu (in TensorFlow, factors of relu(-x)), and tables from which Gather takes rows that the
+///    data selects. These weights may first be transposed, sliced or concatenated.
 /// 3. A vector that is added to a product with such weights is a bias, and is trained. The elements
-///    of the product may have been moved before. A tensor that multiplies the reciprocal of a
-///    square root of the data (1 / deviation), or a normalization without a scale in the file, is
-///    the scale of a normalization. A tensor of the same shape that is added to a product with this
-///    scale is the shift. Scale and shift are trained.
+///    of the product may have been moved or padded before. A tensor that multiplies the reciprocal
+///    of a square root of the data (1 / deviation) is the scale of a normalization. So is a tensor
+///    that multiplies the result of an InstanceNormalization whose own scale is not an initializer.
+///    A tensor of the same shape that is added to a product with this scale is the shift. Scale and
+///    shift are trained.
 /// 4. A tensor whose name is typical of weights is trained. In such a name, the part after the last
 ///    dot contains "weight" or "bias", or is "gamma" or "beta"; or the name contains
 ///    "ReadVariableOp" (TensorFlow). In PyTorch's "parametrizations.weight.original0", the part

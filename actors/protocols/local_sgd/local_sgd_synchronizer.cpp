@@ -83,7 +83,7 @@ void local_sgd_synchronizer::on_contribute(const contribute& x) {
 }
 
 // The other workers train meanwhile, probably as many samples as this worker. So between averages,
-// the learning-rate schedule counts the samples of this worker once for each worker.
+// the learning-rate schedule counts this worker's samples times the number of workers.
 range_updater::terms local_sgd_synchronizer::terms_of(std::uint64_t samples, double factor) const {
   range_updater::terms result{.factor = factor};
   result.others = (workers_ - 1) * samples;

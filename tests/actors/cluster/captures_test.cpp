@@ -238,8 +238,8 @@ struct captures_fixture {
   captures_actor subject;
 };
 
-/// A run that continues at step 20. The checkpoint was written late, when step 40 was evaluated: the
-/// last two evaluations were not better than that of step 30.
+/// A run that continues at step 20. The checkpoint was written late, when step 40 was evaluated:
+/// the last two evaluations were not better than that of step 30.
 struct stops_early : captures_fixture {
   stops_early()
     : captures_fixture{"", {"early_stopping={patience: 2}"}, 20, {0.5, 30, 2, 2, 40}} {}

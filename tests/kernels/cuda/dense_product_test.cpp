@@ -196,12 +196,13 @@ BOOST_AUTO_TEST_CASE(epilogues_replace_launches) {
 BOOST_AUTO_TEST_CASE(rows_are_aligned) {
   simulated_device gpu;
   const auto launches_of = [&](std::size_t m, std::size_t n, std::size_t k, dtype type,
-                               dtype result, bool transposed = false) {
+                               dtype result, bool transposed = false,
+                               operation after = operation::end) {
     const layer x(m, n, k, type);
+    const bool biased = after != operation::end;
     const auto before = launches();
-    const auto y = computed(gpu, x, result, false, operation::end, 0, transposed);
-    check_close(y, expected(x, false, operation::end), tolerance(result), 3 * tolerance(result),
-                "product");
+    const auto y = computed(gpu, x, result, biased, after, 0, transposed);
+    check_close(y, expected(x, biased, after), tolerance(result), 3 * tolerance(result), "product");
     return launches() - before;
   };
   const auto narrow = dtype::bfloat16;
@@ -212,6 +213,9 @@ BOOST_AUTO_TEST_CASE(rows_are_aligned) {
   BOOST_TEST(launches_of(300, 261, 264, narrow, narrow) == 2);
   BOOST_TEST(launches_of(300, 261, 264, narrow, dtype::float32) == 1);
   BOOST_TEST(launches_of(300, 264, 264, narrow, narrow) == 0);
+  // The bias and the function after it are computed in the result.
+  for (const auto after : {operation::gelu, operation::add, operation::relu})
+    BOOST_TEST(launches_of(300, 261, 257, narrow, narrow, false, after) == 4);
   // With few rows, copies would not save time. Products of float32 need no copies.
   BOOST_TEST(launches_of(64, 261, 264, narrow, narrow) == 0);
   BOOST_TEST(launches_of(300, 261, 257, dtype::float32, dtype::float32) == 0);

@@ -7,6 +7,10 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
 
 using namespace troupe;
 
@@ -56,6 +60,50 @@ BOOST_AUTO_TEST_CASE(an_mlp_is_fused) {
   // and some scalars.
   BOOST_TEST(p.arena_elements() <= 64U * (256 + 128 + 16 + 256 + 128) + 64);
   BOOST_TEST(p.to_string().find("bucket 2 ready: elements 0 to 200960") != std::string::npos);
+}
+
+// On a device that can add a matrix to a product, the product may be on either side of the sum. The
+// sum of two products is fused with one of them.
+BOOST_AUTO_TEST_CASE(sums_are_fused_with_products) {
+  auto table = cpu_fusion();
+  table[static_cast<std::size_t>(operation::add)].is_epilogue = true;
+  const std::vector<float> values{1, 2, 3, 4, 5, 6};
+  const std::vector<float> a{1, -2, 3, 4};
+  const std::vector<float> b{2, 1, -1, 0};
+  const float* const weights[] = {a.data(), b.data()};
+  const feed<float> feeds[] = {{values.data()}};
+  using maker = expression (*)(expression x, expression p, expression q);
+  const auto results = [&](const fusion_table& fusion, maker make) {
+    graph g;
+    const auto x = g.placeholder("x", {shape::batch, 2});
+    const auto w = g.variable("w", {2, 2});
+    const auto v = g.variable("v", {2, 2});
+    plan_options options;
+    options.fusion = &fusion;
+    options.fetches = {make(x, matmul(x, w), matmul(x, v))};
+    const auto what = std::make_shared<const troupe::plan>(g, options);
+    executor<float> run(what);
+    run_arguments<float> how;
+    how.rows = 3;
+    how.weights = weights;
+    how.feeds = feeds;
+    run.run(how);
+    const auto found = run.fetched(0);
+    return std::pair{std::vector<float>(found.begin(), found.end()), what->instructions().size()};
+  };
+  const std::pair<maker, std::size_t> cases[] = {
+    {[](expression x, expression p, expression) { return p + x; }, 1},
+    {[](expression x, expression p, expression) { return x + p; }, 1},
+    {[](expression, expression p, expression q) { return p + q; }, 2},
+    {[](expression, expression p, expression q) { return q + p; }, 2},
+    {[](expression, expression p, expression) { return p + p; }, 2},
+    {[](expression x, expression p, expression q) { return (x + p) + (q + x); }, 3},
+  };
+  for (const auto& [make, steps] : cases) {
+    const auto [found, count] = results(table, make);
+    BOOST_TEST(count == steps);
+    BOOST_TEST(found == results(cpu_fusion(), make).first, boost::test_tools::per_element());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(element_wise_chains_are_one_step) {

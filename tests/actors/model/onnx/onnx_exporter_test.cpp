@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(merged_biases) {
                       "the exporter probably merged different parameters with equal values into "
                       "the tensor \"b\", which node \"the first\" (Add) and node \"the y\" (Add) "
                       "read, so that they cannot be trained apart; set these parameters to random "
-                      "values before the export (Keras, "));
+                      "values before the export (Keras; "));
   merged.proto.set_producer_name("troupe");
   BOOST_TEST(merged.error() == "(no error)");
   small_model gemm;
@@ -273,12 +273,12 @@ BOOST_AUTO_TEST_CASE(merged_biases_of_a_recurrent_layer) {
 // The exporter's optimizations compute the transposed weight of an output layer in advance, even if
 // the weight is also that of an embedding.
 BOOST_AUTO_TEST_CASE(copied_weights) {
-  const auto error_with = [](float changed, bool constant) {
+  const auto error_with = [](float changed, bool constant, const std::string& name = "val_2") {
     small_model m;
     m.weight("w", {4, 2}, 8);
-    m.weight("w 2", {2, 4}, 8);
+    m.weight(name, {2, 4}, 8);
     m.node("MatMul", {"x", "w"}, "a");
-    m.node("MatMul", {"a", "w 2"}, "y");
+    m.node("MatMul", {"a", name}, "y");
     auto& graph = *m.proto.mutable_graph();
     for (int i = 0; i < 4 && !constant; ++i)
       for (int j = 0; j < 2; ++j) {
@@ -289,10 +289,12 @@ BOOST_AUTO_TEST_CASE(copied_weights) {
     return error_of([&] { m.parsed(); });
   };
   BOOST_TEST(contains(error_with(31, false),
-                      "the tensors \"w 2\" and \"w\" are probably one weight "
+                      "the tensors \"val_2\" and \"w\" are probably one weight "
                       "that the exporter has copied and transposed"));
   BOOST_TEST(error_with(30, false) == "(no error)");
   BOOST_TEST(error_with(31, true) == "(no error)");
+  // Two parameters of the model itself, such as those of an autoencoder.
+  BOOST_TEST(error_with(31, false, "decoder") == "(no error)");
 }
 
 // A mask of attention is added to the scores.
@@ -318,17 +320,20 @@ BOOST_AUTO_TEST_CASE(tensors_with_infinity) {
 // tf2onnx writes the PReLU of Keras as relu(x) + slope * relu(-x).
 BOOST_AUTO_TEST_CASE(slopes_of_keras) {
   small_model m;
-  m.weight("slope", {4}, 4);
+  m.weight("slope:0", {4}, 4);
+  m.weight("buffer", {4}, 4);
   m.weight("factor", {4}, 4);
   m.node("Relu", {"x"}, "a");
   m.node("Neg", {"x"}, "b");
   m.node("Relu", {"b"}, "c");
-  m.node("Mul", {"c", "slope"}, "d");
+  m.node("Mul", {"c", "slope:0"}, "g");
+  m.node("Mul", {"c", "buffer"}, "h");
+  m.node("Add", {"g", "h"}, "d");
   m.node("Mul", {"a", "factor"}, "e");
   m.node("Add", {"e", "d"}, "y");
   const auto model = m.parsed();
   for (const auto& x : model.weights())
-    BOOST_TEST(x.stays.empty() == (x.name == "slope"), x.name);
+    BOOST_TEST(x.stays.empty() == (x.name == "slope:0"), x.name);
 }
 
 // The bias of a new LSTM in Keras is 1 for the forget gate, otherwise 0.
