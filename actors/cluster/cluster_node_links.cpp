@@ -110,8 +110,8 @@ void cluster_node::on_dialled(const dialled& x) {
     std::string host;
     std::uint16_t port = 0;
     split_address(i->second.address, host, port);
-    link::dial_to how{x.node, x.task,   options_.tasks.front(), options_.incarnation,
-                      host,   x.hang_up};
+    link::dial_to how{x.node, x.task, options_.tasks.front(), options_.incarnation, host};
+    how.hang_up = x.hang_up;
     i->second.link = caf::actor_cast<caf::actor>(system().spawn<link>(
       caf::actor_cast<caf::actor>(this), local_, std::move(how), options_.links));
     return;

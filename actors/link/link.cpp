@@ -519,6 +519,8 @@ void link::lose(const std::string& cause) {
 }
 
 void link::shut(const std::string& reason, const std::string& cause, bool refused) {
+  if (auto* dial = std::get_if<dial_to>(&how_))
+    dial->hang_up = {};
   session_->close(make_error(errc::link_lost, reason), context());
   send(owner_,
        link_down{peer_task_, reason, cause.empty() ? reason : cause,

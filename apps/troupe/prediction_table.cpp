@@ -156,8 +156,9 @@ void prediction_table::add_targets(std::string& text, std::span<const float> tar
   text += '\n';
 }
 
-/// Adds the mean loss and the accuracy over the labels of a record. Ignored labels do not count.
-/// The loss is softmax cross-entropy with label smoothing, as in training.
+/// Adds the loss and the accuracy of a record, as a test computes them. The loss is softmax
+/// cross-entropy with label smoothing: the mean over all positions, to which ignored labels add 0.
+/// The accuracy counts only the other positions. It is NaN if there are none.
 void prediction_table::add_sequence(std::string& text, std::span<const std::int32_t> labels,
                                     std::span<const float> outputs) const {
   double loss = 0;

@@ -223,7 +223,7 @@ private:
     constexpr std::int64_t most_units = std::int64_t{1} << 24;
     const bool known =
       std::ranges::all_of(parts, [&](auto& name) { return trained_.contains(name); });
-    if (!known || units < 1 || units > most_units)
+    if (parts.empty() || !known || units < 1 || units > most_units)
       return;
     std::int64_t elements = 0;
     for (const auto& name : parts)

@@ -283,82 +283,85 @@ public:
   std::size_t most_open = 0;
 };
 
+/// A node in virtual time, whose only peer is reached over an empty_network.
+struct lone_node {
+  explicit lone_node(std::chrono::milliseconds patience) {
+    how.self = {job_kind::worker, 0};
+    how.peers = {{{job_kind::ps, 0}, "server 0", "127.0.0.1:1"}};
+    how.net = net;
+    how.patience = patience;
+    node = sys.spawn<peer_node>(how);
+  }
+
+  ~lone_node() {
+    caf::anon_send(node, leave_peers{});
+    net->fail_all();
+    scheduler.run();
+    scheduler.clock().cancel_all();
+    scheduler.run();
+  }
+
+  void pass(std::chrono::milliseconds time) {
+    scheduler.clock().advance_time(time);
+    scheduler.run();
+  }
+
+  struct virtual_time : config {
+    virtual_time() { set("scheduler.policy", caf::atom("testing")); }
+  };
+  virtual_time cfg;
+  caf::actor_system sys{cfg};
+  caf::scheduler::test_coordinator& scheduler =
+    dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
+  std::shared_ptr<empty_network> net = std::make_shared<empty_network>();
+  peer_node_options how;
+  peer_node_actor node;
+};
+
 } // namespace
 
 // The peer's node was found, but never answers. The connection is then closed before the next
 // attempt, because it may be broken.
 BOOST_AUTO_TEST_CASE(a_connection_without_an_answer) {
-  config cfg;
-  cfg.set("scheduler.policy", caf::atom("testing"));
-  caf::actor_system sys{cfg};
-  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
-  const auto net = std::make_shared<empty_network>();
-  const auto deaf = sys.spawn(
+  lone_node x{60s};
+  const auto deaf = x.sys.spawn(
     [](caf::event_based_actor*) -> caf::behavior { return {[](const proto::Hello&) {}}; });
-  peer_node_options how;
-  how.self = {job_kind::worker, 0};
-  how.peers = {{{job_kind::ps, 0}, "server 0", "127.0.0.1:1"}};
-  how.net = net;
-  how.patience = 60s;
-  const auto node = sys.spawn<peer_node>(how);
-  caf::anon_send(node, connect_peers{});
-  scheduler.run();
-  BOOST_TEST_REQUIRE(net->open.size() == 1u);
+  caf::anon_send(x.node, connect_peers{});
+  x.scheduler.run();
+  BOOST_TEST_REQUIRE(x.net->open.size() == 1u);
   int hung_up = 0;
-  net->answer_all(deaf, [&] { ++hung_up; });
-  scheduler.run();
-  for (auto t = 0s; t < 20s && net->open.empty(); t += 1s) {
+  x.net->answer_all(deaf, [&] { ++hung_up; });
+  x.scheduler.run();
+  for (auto t = 0s; t < 20s && x.net->open.empty(); t += 1s) {
     BOOST_TEST(hung_up == (t < 10s ? 0 : 1));
-    scheduler.clock().advance_time(1s);
-    scheduler.run();
+    x.pass(1s);
   }
   BOOST_TEST(hung_up == 1);
-  BOOST_TEST(net->open.size() == 1u);
+  BOOST_TEST(x.net->open.size() == 1u);
   caf::anon_send_exit(deaf, caf::exit_reason::user_shutdown);
-  caf::anon_send(node, leave_peers{});
-  net->fail_all();
-  scheduler.run();
-  scheduler.clock().cancel_all();
-  scheduler.run();
 }
 
 // A program calls retry() again and again while the peer cannot be reached, and each attempt to
 // connect takes 300 ms. There must be one attempt at a time.
 BOOST_AUTO_TEST_CASE(one_attempt_at_a_time) {
-  config cfg;
-  cfg.set("scheduler.policy", caf::atom("testing"));
-  caf::actor_system sys{cfg};
-  auto& scheduler = dynamic_cast<caf::scheduler::test_coordinator&>(sys.scheduler());
-  const auto net = std::make_shared<empty_network>();
-  peer_node_options how;
-  how.self = {job_kind::worker, 0};
-  how.peers = {{{job_kind::ps, 0}, "server 0", "127.0.0.1:1"}};
-  how.net = net;
-  how.patience = 500ms;
-  const auto node = sys.spawn<peer_node>(how);
+  lone_node x{500ms};
   int failures = 0;
   for (int call = 1; call <= 20; ++call) {
-    sys.spawn(
-      [&failures, node](caf::event_based_actor* self, connect_peers what) {
+    x.sys.spawn(
+      [&failures, node = x.node](caf::event_based_actor* self, connect_peers what) {
         self->request(node, caf::infinite, what)
           .then([](const peers_connected&) {}, [&failures](const caf::error&) { ++failures; });
       },
       connect_peers{});
-    scheduler.run();
+    x.scheduler.run();
     for (auto t = 25ms; failures < call && t <= 1'000ms; t += 25ms) {
-      scheduler.clock().advance_time(25ms);
       if (t % 300ms == 0ms)
-        net->fail_all();
-      scheduler.run();
+        x.net->fail_all();
+      x.pass(25ms);
     }
     BOOST_TEST(failures == call);
   }
-  BOOST_TEST(net->most_open == 1u);
-  caf::anon_send(node, leave_peers{});
-  net->fail_all();
-  scheduler.run();
-  scheduler.clock().cancel_all();
-  scheduler.run();
+  BOOST_TEST(x.net->most_open == 1u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -243,6 +243,20 @@ BOOST_AUTO_TEST_CASE(merged_scales) {
   }
 }
 
+namespace {
+
+/// Makes a sequence of two times two features from the input, with the time first.
+void sequence_in_time(small_model& m, const std::string& name) {
+  m.reshape("x", {0, 2, 2}, "sequence");
+  auto& order = *m.node("Transpose", {"sequence"}, name).add_attribute();
+  order.set_name("perm");
+  order.set_type(onnx::AttributeProto::INTS);
+  for (const int axis : {1, 0, 2})
+    order.add_ints(axis);
+}
+
+} // namespace
+
 // PyTorch's LSTM has two biases, which it adds. If both are 0, they may be merged.
 BOOST_AUTO_TEST_CASE(merged_biases_of_a_recurrent_layer) {
   const auto error_with = [](const std::string& second) {
@@ -252,12 +266,7 @@ BOOST_AUTO_TEST_CASE(merged_biases_of_a_recurrent_layer) {
     auto& joined = m.node("Concat", {"b", second}, "both");
     integer(joined, "axis", 0);
     m.reshape("both", {1, 16}, "bias");
-    m.reshape("x", {0, 2, 2}, "sequence");
-    auto& order = *m.node("Transpose", {"sequence"}, "in time").add_attribute();
-    order.set_name("perm");
-    order.set_type(onnx::AttributeProto::INTS);
-    for (const int axis : {1, 0, 2})
-      order.add_ints(axis);
+    sequence_in_time(m, "in time");
     m.weight("w", {1, 8, 2}, 16);
     m.weight("r", {1, 8, 2}, 16);
     integer(m.node("LSTM", {"in time", "w", "r", "bias"}, "h"), "hidden_size", 2);
@@ -342,12 +351,7 @@ BOOST_AUTO_TEST_CASE(merged_biases_of_recurrent_layers) {
   m.weight("b", {1, 16}, 16);
   m.proto.mutable_graph()->mutable_initializer(0)->set_float_data(3, 0);
   std::string last = "in time";
-  m.reshape("x", {0, 2, 2}, "sequence");
-  auto& order = *m.node("Transpose", {"sequence"}, last).add_attribute();
-  order.set_name("perm");
-  order.set_type(onnx::AttributeProto::INTS);
-  for (const int axis : {1, 0, 2})
-    order.add_ints(axis);
+  sequence_in_time(m, last);
   for (const std::string i : {"", " 2"}) {
     m.weight("w" + i, {1, 8, 2}, 16);
     m.weight("r" + i, {1, 8, 2}, 16);
